@@ -1,0 +1,1 @@
+"""Boltzmann State-Dependent Rationality: learn how people are irrational from watching them act."""

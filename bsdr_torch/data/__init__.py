@@ -1,0 +1,1 @@
+"""Rollouts of people, and the DataModules that serve them."""

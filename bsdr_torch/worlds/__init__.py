@@ -1,0 +1,1 @@
+"""The worlds people act in."""
