@@ -6,14 +6,14 @@ import pickle
 import zipfile
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import lightning
 import torch
 from torch import Tensor
 
 from bsdr_torch import priors
-from bsdr_torch.data.people import Chunk, grid_problem
+from bsdr_torch.data.people import Chunk, StepBatch, grid_problem
 from bsdr_torch.errors import InputError
 from bsdr_torch.features import FeatureKind, make_features
 from bsdr_torch.mdp import TabularMDP
@@ -25,15 +25,6 @@ from bsdr_torch.soft_bellman import Problem, action_log_probs, initial_values, s
 from bsdr_torch.worlds.gridworld import GridWorld
 
 CHECKPOINT_FORMAT = 1
-
-
-class StepBatch(NamedTuple):
-    """Decisions in one world, all `[N]`: the state, who decides (`POPULATION` if never seen), and the time step."""
-
-    world: str
-    states: Tensor
-    humans: Tensor
-    steps: Tensor
 
 
 class HumanModel(lightning.LightningModule):
@@ -173,7 +164,7 @@ class HumanModel(lightning.LightningModule):
         options = self.hparams
         if options["optimizer"] == "lbfgs":
             return torch.optim.LBFGS(
-                self.parameters(), lr=options["learning_rate"], max_iter=20, line_search_fn="strong_wolfe"
+                self.parameters(), lr=options["learning_rate"], max_iter=5, line_search_fn="strong_wolfe"
             )
         learned = [*self.phi_R.parameters(), *self.phi_beta.parameters()]
         return torch.optim.Adam(
@@ -241,9 +232,8 @@ class HumanModel(lightning.LightningModule):
         return [(view, view) for view in (world.view(view_radius, channels) for world in self.worlds.values())]
 
     def _score(self, chunk: Chunk, metric: RolloutCrossEntropy) -> None:
-        steps = chunk.rollouts.steps()
-        batch = StepBatch(chunk.world, steps.state, chunk.humans[steps.human], steps.step)
-        metric.update(self.action_log_probs(batch), steps.action, steps.rollout)
+        batch, actions, rollout = chunk.decisions()
+        metric.update(self.action_log_probs(batch), actions, rollout)
 
 
 def _norm(parameters: Iterable[torch.nn.Parameter]) -> Tensor:

@@ -7,6 +7,7 @@ A rollout s_0 a_0 s_1 ... of human i has, in a deterministic world, the log-like
 which without a discount telescopes to sum_t r_i(s_t) - log Z_i(s_0) for a whole rollout, and to that plus
 V_L(s_L) for one that was cut after L steps. In a stochastic world the same expression is the objective of maximum
 causal entropy. So the rollouts enter through two sums only: the visited states, and the states that V is taken at.
+With a base measure b all of this is relative to it: the constant sum_t log b(a_t|s_t) is left out.
 """
 
 from __future__ import annotations

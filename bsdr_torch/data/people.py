@@ -61,6 +61,15 @@ def simulate(world: GridWorld, truth: Truth, rollouts: int, generator: torch.Gen
     return Rollouts(humans, *sampled)
 
 
+class StepBatch(NamedTuple):
+    """Decisions in one world, all `[N]`: the state, who decides (`POPULATION` if never seen), and the time step."""
+
+    world: str
+    states: Tensor
+    humans: Tensor
+    steps: Tensor
+
+
 class Parts(NamedTuple):
     """Rollouts in one world, divided."""
 
@@ -89,6 +98,12 @@ class Chunk:
     num_chunks: int
     total_actions: int
 
+    def decisions(self) -> tuple[StepBatch, Tensor, Tensor]:
+        """All decisions in the chunk, with the actions taken `[N]` and the rollouts they belong to `[N]`."""
+        steps = self.rollouts.steps()
+        batch = StepBatch(self.world, steps.state, self.humans[steps.human], steps.step)
+        return batch, steps.action, steps.rollout
+
     def to(self, device: torch.device) -> Chunk:
         """The same chunk on another device; Lightning calls it."""
         if self.humans.device == device:
@@ -99,6 +114,19 @@ class Chunk:
             rollouts=_moved(self.rollouts, device),
             evidence=_moved(self.evidence, device),
         )
+
+
+class ChunkList(Dataset[Chunk]):
+    """A list as a torch Dataset."""
+
+    def __init__(self, chunks: list[Chunk]) -> None:
+        self.chunks = chunks
+
+    def __len__(self) -> int:
+        return len(self.chunks)
+
+    def __getitem__(self, index: int) -> Chunk:
+        return self.chunks[index]
 
 
 class RolloutData(lightning.LightningDataModule):
@@ -136,7 +164,7 @@ class RolloutData(lightning.LightningDataModule):
 
     def train_dataloader(self) -> DataLoader[Chunk]:
         """One chunk a batch, in an order that depends on the seed and the epoch, shared out under ddp."""
-        chunks = self._chunks("train", self._humans_per_chunk)
+        chunks = self.chunks("train", self._humans_per_chunk)
         trainer = self.trainer
         sampler: DistributedSampler[Chunk] = DistributedSampler(
             chunks,
@@ -148,13 +176,14 @@ class RolloutData(lightning.LightningDataModule):
 
     def val_dataloader(self) -> DataLoader[Chunk]:
         """The validation rollouts, one world a batch."""
-        return DataLoader(self._chunks("validation"), batch_size=None)
+        return DataLoader(self.chunks("validation"), batch_size=None)
 
     def test_dataloader(self) -> DataLoader[Chunk]:
         """The test rollouts, one world a batch."""
-        return DataLoader(self._chunks("test"), batch_size=None)
+        return DataLoader(self.chunks("test"), batch_size=None)
 
-    def _chunks(self, part: str, humans_per_chunk: int = 0) -> _ChunkList:
+    def chunks(self, part: str, humans_per_chunk: int = 0) -> ChunkList:
+        """The rollouts of one of the `Parts`, by world, and by `humans_per_chunk` humans (0 for all at once)."""
         chunks = []
         for name, parts in self.parts.items():
             world, rollouts = self.worlds[name], getattr(parts, part)
@@ -164,7 +193,7 @@ class RolloutData(lightning.LightningDataModule):
                 evidence = Evidence.of(chosen, world.mdp, len(humans), world.horizon)
                 chunks.append(Chunk(name, humans, chosen, evidence, 0, 0))
         total = sum(chunk.evidence.num_actions for chunk in chunks)
-        return _ChunkList([replace(chunk, num_chunks=len(chunks), total_actions=total) for chunk in chunks])
+        return ChunkList([replace(chunk, num_chunks=len(chunks), total_actions=total) for chunk in chunks])
 
 
 class SimulatedPeople(RolloutData):
@@ -253,19 +282,6 @@ class RecordedPeople(RolloutData):
             check_rollouts(chunk, by_name[name].mdp, by_name[name].horizon, f"{path}, world {name}")
         parts = {name: _split(chunk, validation, test) for name, chunk in rollouts.items()}
         super().__init__(loaded, humans, parts, humans_per_chunk, seed)
-
-
-class _ChunkList(Dataset[Chunk]):
-    """A list as a torch Dataset."""
-
-    def __init__(self, chunks: list[Chunk]) -> None:
-        self.chunks = chunks
-
-    def __len__(self) -> int:
-        return len(self.chunks)
-
-    def __getitem__(self, index: int) -> Chunk:
-        return self.chunks[index]
 
 
 def _moved(data: Any, device: torch.device) -> Any:
