@@ -96,7 +96,7 @@ class Rationality(nn.Module):
         num_humans: int,
         reward_width: int,
         rationality_width: int,
-        link: LinkKind = "softplus",
+        link: LinkKind = "exp",
         gauge: Gauge = "unit_norm",
     ) -> None:
         super().__init__()
