@@ -55,7 +55,8 @@ def hierarchical(
     shift = (mean - center)[:, None]
     spread = strength * scale**2 * torch.eye(F, dtype=theta.dtype, device=theta.device)
     spread = spread + (theta - mean).T @ (theta - mean) + center_strength * N / (center_strength + N) * shift @ shift.T
-    return -(F + strength + N) / 2 * torch.linalg.slogdet(spread).logabsdet
+    log_det: Tensor = torch.linalg.slogdet(spread).logabsdet
+    return -(F + strength + N) / 2 * log_det
 
 
 def _check_positive(name: str, value: float) -> None:

@@ -10,7 +10,7 @@ import itertools
 import json
 import multiprocessing
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import asdict, astuple, dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
@@ -105,7 +105,7 @@ def run_case(case: Case) -> Record:
     errors = model_errors(data, model)
     truth = _log_likelihood(TrueModel(data.worlds, data.truth), data)
     gap = (truth - _log_likelihood(model, data)) / abs(truth)
-    return Record(*astuple(case), *errors, heldout_gap=gap, converged=converged)
+    return Record(**asdict(case), **errors._asdict(), heldout_gap=gap, converged=converged)
 
 
 def people(case: Case) -> RolloutData:

@@ -246,7 +246,8 @@ Four people with theta_R = [0, 1] and theta_beta = [1, 100] walk in `two_terrain
 The most probable direction of theta_R is {float(ANGLES[best].rad2deg()):.0f} degrees \
 (probability {float(posterior.theta_R.exp()[best]):.2f}; the truth is 90). Grass costs nothing, so nothing tells \
 how rationally people walk on it: where theta_R is right, the posterior does not depend on theta_beta of grass. Of \
-theta_beta of mud it says that it is large; beyond the point where nobody enters mud by mistake, larger values act alike.
+theta_beta of mud it says that it is large; beyond the point where nobody enters mud by mistake, larger values act \
+alike.
 
 ## How much data it takes
 
