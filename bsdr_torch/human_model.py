@@ -181,6 +181,10 @@ class HumanModel(lightning.LightningModule):
         """Marks the checkpoint as ours."""
         checkpoint["bsdr_torch_format"] = CHECKPOINT_FORMAT
 
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Takes the checkpoint's precision, so that nothing is rounded on the way in."""
+        self.to(checkpoint["state_dict"]["rationality.raw_theta_R"].dtype)
+
     @classmethod
     def read(cls, path: str | Path) -> HumanModel:
         """The model in a checkpoint, on the CPU and in evaluation mode; runs no code from the file."""

@@ -60,10 +60,10 @@ class Record:
     converged: bool
 
 
-def run(out: Path, quick: bool, workers: int) -> None:
+def run(out: Path, quick: bool, seeds: int, workers: int) -> None:
     """Runs the experiment and writes results.json, figures and report.md into `out`."""
     out.mkdir(parents=True, exist_ok=True)
-    records = run_cases(cases(quick), workers)
+    records = run_cases(cases(quick, seeds), workers)
     records.sort(key=lambda r: (r.world, r.people, r.model, r.humans, r.rollouts, r.seed))
     temporary = out / ".results.json"
     temporary.write_text(json.dumps([asdict(record) for record in records], indent=1) + "\n")
@@ -71,17 +71,16 @@ def run(out: Path, quick: bool, workers: int) -> None:
     recovery_report.write(out, records, quick)
 
 
-def cases(quick: bool) -> list[Case]:
+def cases(quick: bool, seeds: int) -> list[Case]:
     """All fits: BSDR over amounts of data; every model on the same data; people whose beta is constant."""
     worlds = ["meadow"] if quick else ["meadow", "orchard", "maze", "frozen_lake"]
-    seeds = range(2 if quick else 5)
     amounts = [(1, 8), (5, 8), (20, 8)] if quick else list(itertools.product((1, 5, 20), (2, 8, 32)))
     found = [
         Case(world, "state-dependent", "bsdr", humans, rollouts, seed)
-        for world, (humans, rollouts), seed in itertools.product(worlds, amounts, seeds)
+        for world, (humans, rollouts), seed in itertools.product(worlds, amounts, range(seeds))
     ]
     models: tuple[RationalityKind, ...] = ("br", "br_per_human", "irleed", "bsdr")
-    for world, people, model, seed in itertools.product(worlds, ("state-dependent", "constant"), models, seeds):
+    for world, people, model, seed in itertools.product(worlds, ("state-dependent", "constant"), models, range(seeds)):
         case = Case(world, people, model, 20, 8, seed)
         if case not in found:
             found.append(case)
