@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from torch import Tensor
@@ -92,10 +94,19 @@ def test_people_in_any_order_get_their_own_column() -> None:
 @pytest.mark.parametrize("kind", ["identity", "softplus", "exp"])
 def test_links_invert(kind: str) -> None:
     link = Link(kind)  # type: ignore[arg-type]  # one of the three
-    beta = torch.tensor([1e-3, 0.5, 1.0, 30.0, 400.0], dtype=torch.float64)
+    beta = torch.tensor([1e-3, 0.5, 1.0, 30.0, 400.0, 7000.0], dtype=torch.float64)
     torch.testing.assert_close(link(link.inverse(beta)), beta)
     raw = torch.tensor([-3.0, 0.0, 2.0])
     assert bool((link(raw) > 0).all()) == link.positive
+
+
+def test_the_exp_link_is_smooth_and_does_not_overflow() -> None:
+    link = Link("exp")
+    raw = torch.tensor([0.0, 3.0, math.log(1000.0) - 1e-9, math.log(1000.0) + 1e-9, 50.0]).double().requires_grad_()
+    (slope,) = torch.autograd.grad(link(raw).sum(), raw)
+    torch.testing.assert_close(slope[:2], raw[:2].exp())
+    torch.testing.assert_close(slope[3], slope[2])
+    assert float(link(raw)[-1].detach()) < 1e5
 
 
 def test_one_human_alone_is_warned_about() -> None:
