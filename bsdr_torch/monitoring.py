@@ -57,10 +57,11 @@ class TruthMonitor(lightning.Callback):
         everyone = torch.arange(len(data.humans), device=pl_module.device)
         for name, world in data.worlds.items():
             steps = data.parts[name].train.steps()
-            with torch.no_grad():
+            # The regret needs gradients, which Lightning's inference mode does not allow.
+            with torch.inference_mode(False), torch.no_grad():
                 theta_R = pl_module.rationality.theta_R.cpu()
-                beta = pl_module.beta(name, everyone).cpu()
-            errors = recovery(world, data.truth, theta_R, beta, steps.state, steps.human)
+                beta = pl_module.beta(name, everyone.clone()).cpu()
+                errors = recovery(world, data.truth, theta_R, beta, steps.state, steps.human)
             pl_module.log_dict({f"truth/{name}/{key}": value for key, value in errors._asdict().items()}, batch_size=1)
 
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -10,7 +12,7 @@ from bsdr_torch.data.rollouts import Rollouts
 from bsdr_torch.mdp import TabularMDP
 from bsdr_torch.objective import Evidence
 from bsdr_torch.soft_bellman import Problem, action_log_probs, initial_values, sample, soft_values
-from tests.oracle import random_mdp
+from tests.oracle import KINDS, random_mdp
 
 
 def rng(seed: int) -> torch.Generator:
@@ -35,7 +37,7 @@ def likelihood(mdp: TabularMDP, reward: torch.Tensor, rollouts: Rollouts, proble
     return torch.zeros(3, dtype=torch.float64).index_add_(0, steps.human, taken)
 
 
-@pytest.mark.parametrize("kind", ["deterministic", "terminal"])
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("horizon", "discount"), [(6, 1.0), (6, 0.8), (None, 0.8)])
 @pytest.mark.parametrize("cut", [False, True])
 def test_evidence_gives_the_likelihood_of_the_actions(
@@ -61,6 +63,18 @@ def test_whole_rollouts_need_v_only_at_the_start() -> None:
     assert not evidence.needs_all_steps
     first = initial_values(mdp, reward, horizon=6)[None]
     torch.testing.assert_close(evidence.value_sums(first), evidence.value_sums(soft_values(mdp, reward, horizon=6)))
+
+
+def test_luck_does_not_make_the_loss_unbounded() -> None:
+    """Whoever slipped to the good side every time has seen what no reward can make a policy expect."""
+    next_state = torch.tensor([[[0, 1], [0, 1]], [[1, 1], [1, 1]]])
+    mdp = TabularMDP(next_state, torch.tensor([1.0, 0.0]), torch.full((2, 2, 2), 0.5))
+    lucky = Rollouts(torch.tensor([0]), torch.tensor([[0, 1, 1]]), torch.tensor([[0, 1]]))
+    evidence = Evidence.of(lucky, mdp, 1, horizon=2)
+    for size in (1.0, 1e6):
+        reward = torch.tensor([[0.0], [size]], dtype=torch.float64)
+        total = evidence.reward_sums(reward) + evidence.value_sums(soft_values(mdp, reward, horizon=2))
+        torch.testing.assert_close(total, torch.full((1,), -2.0, dtype=torch.float64) * math.log(2.0))
 
 
 @settings(max_examples=25, deadline=None)

@@ -100,6 +100,8 @@ def test_acting_after_the_end_or_beyond_the_horizon_is_refused() -> None:
         (HEADER + "a,b,0,0,1,1\na,b,0,1,,1\n", "row 2, field state: the value is missing"),
         (HEADER + "a,b,0,0,1,1\na,b,0,2,1,-1\n", "row 2, field step: expected step 1 of rollout 0, got 2"),
         (HEADER + "a,b,0,0,1,1\na,b,0,0,1,-1\n", "row 2, field step"),
+        (HEADER + "a,b,0,0,1,1\n", "row 1, field action: 1 on the last row of a rollout"),
+        (HEADER + "a,b,0,0,1,-1\na,b,0,1,1,-1\n", "row 1, field action: -1 on an inner row"),
     ],
 )
 def test_bad_files_are_refused_with_row_and_field(tmp_path: Path, text: str, message: str) -> None:
