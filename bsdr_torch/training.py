@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from pathlib import Path
 from typing import Protocol
 
 import torch
@@ -38,15 +39,23 @@ class TrainingCLI(LightningCLI):
         parser.link_arguments("data.specs", "model.worlds", apply_on="instantiate")
         parser.link_arguments("data.humans", "model.humans", apply_on="instantiate")
 
+    def before_instantiate_classes(self) -> None:
+        """Refuses a checkpoint that cannot be read before anything is set up."""
+        path = self.config[self.config.subcommand].get("ckpt_path")
+        if path not in (None, "best", "last", "hpc"):
+            HumanModel.read(path)
+
     def after_fit(self) -> None:
         """Scores the best checkpoint on the test rollouts and says where everything is."""
-        trainer = self.trainer
-        callback = trainer.checkpoint_callback
-        if not isinstance(callback, ModelCheckpoint) or not callback.best_model_path or not trainer.is_global_zero:
+        trainer, callback = self.trainer, self.trainer.checkpoint_callback
+        if not isinstance(callback, ModelCheckpoint) or not trainer.is_global_zero:
             return
-        best = HumanModel.read(callback.best_model_path)
-        print(f"\nTest cross-entropy, nats per step\n{summary(self.datamodule, best)}")
-        print(f"\nCheckpoint:   {callback.best_model_path}")
+        # After a resume the best checkpoint may lie in the folder of the first run, which may be gone.
+        kept = [path for path in (callback.best_model_path, callback.last_model_path) if path and Path(path).is_file()]
+        if not kept:
+            return
+        print(f"\nTest cross-entropy, nats per step\n{summary(self.datamodule, HumanModel.read(kept[0]))}")
+        print(f"\nCheckpoint:   {kept[0]}")
         if trainer.logger is not None:
             print(f"TensorBoard:  tensorboard --logdir {trainer.logger.save_dir}")
 

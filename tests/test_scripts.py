@@ -1,8 +1,9 @@
-"""Each script once as a user would run it, and what it says when something is wrong."""
+"""Each script once in a process of its own, as a user runs it; and in this one, what it says when used otherwise."""
 
 from __future__ import annotations
 
 import json
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -20,7 +21,31 @@ ROOT = Path(__file__).parent.parent
 
 def run(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(ROOT / "scripts" / str(arguments[0])), *map(str, arguments[1:])]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=240)
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=600)
+
+
+class Inside:
+    """Runs a script in this process, which spares the start-up, and gives its exit code, output and errors."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+        self._monkeypatch, self._capsys = monkeypatch, capsys
+        monkeypatch.chdir(folder)
+
+    def __call__(self, *arguments: object) -> tuple[int, str, str]:
+        path = str(ROOT / "scripts" / str(arguments[0]))
+        self._monkeypatch.setattr(sys, "argv", [path, *map(str, arguments[1:])])
+        code = 0
+        try:
+            runpy.run_path(path, run_name="__main__")
+        except SystemExit as stop:
+            code = int(stop.code or 0)
+        output = self._capsys.readouterr()
+        return code, output.out, output.err
+
+
+@pytest.fixture
+def inside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Inside:
+    return Inside(tmp_path, monkeypatch, capsys)
 
 
 def config(folder: Path) -> Path:
@@ -65,20 +90,20 @@ def test_tensorboard_has_losses_errors_gradients_and_pictures(trained) -> None:
     assert "maps/two_rooms" in tags["images"]
 
 
-def test_training_goes_on_from_a_checkpoint(trained, tmp_path: Path) -> None:
+def test_training_goes_on_from_a_checkpoint(trained, tmp_path: Path, inside: Inside) -> None:
     options = ("--config", config(tmp_path), "--ckpt_path", checkpoint(trained[0]), "--trainer.max_epochs", 6)
-    done = run("train.py", "fit", *options, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    code, _, errors = inside("train.py", "fit", *options)
+    assert code == 0, errors
     resumed = torch.load(checkpoint(tmp_path), weights_only=True)
     assert resumed["epoch"] == 5
 
 
-def test_a_checkpoint_can_be_validated_and_tested(trained, tmp_path: Path) -> None:
+def test_a_checkpoint_can_be_validated_and_tested(trained, tmp_path: Path, inside: Inside) -> None:
     for command in ("validate", "test"):
         options = ("--config", config(tmp_path), "--ckpt_path", checkpoint(trained[0]))
-        done = run("train.py", command, *options, cwd=tmp_path)
-        assert done.returncode == 0, done.stderr
-        assert "cross_entropy" in done.stdout
+        code, output, errors = inside("train.py", command, *options)
+        assert code == 0, errors
+        assert "cross_entropy" in output
 
 
 def test_predictions_are_written_for_every_decision(trained, tmp_path: Path) -> None:
@@ -92,7 +117,7 @@ def test_predictions_are_written_for_every_decision(trained, tmp_path: Path) -> 
     assert {"probability", "beta", "cost", "p_STAY"} <= set(table.column_names)
 
 
-def test_the_recovery_experiment_writes_its_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_recovery_experiment_writes_its_report(tmp_path: Path) -> None:
     done = run("experiment.py", "recovery", "--out", "report", "--quick", "--seeds", 1, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     records = json.loads((tmp_path / "report/results.json").read_text())
@@ -116,10 +141,10 @@ def test_the_recovery_experiment_writes_its_report(tmp_path: Path, monkeypatch: 
 
 
 @pytest.mark.parametrize("script", ["train.py", "predict.py", "experiment.py"])
-def test_help_says_what_the_script_does(script: str, tmp_path: Path) -> None:
-    done = run(script, "--help", cwd=tmp_path)
-    assert done.returncode == 0
-    assert "usage:" in done.stdout
+def test_help_says_what_the_script_does(script: str, inside: Inside) -> None:
+    code, output, _ = inside(script, "--help")
+    assert code == 0
+    assert "usage:" in output
 
 
 def edited(folder: Path, **changes: object) -> Path:
@@ -130,29 +155,38 @@ def edited(folder: Path, **changes: object) -> Path:
     return path
 
 
-def test_bad_input_ends_in_one_line_and_exit_code_2(trained, tmp_path: Path) -> None:
+def test_bad_input_ends_in_one_line_and_exit_code_2(trained, tmp_path: Path, inside: Inside) -> None:
     good = checkpoint(trained[0])
     (tmp_path / "cut.ckpt").write_bytes(good.read_bytes()[:1000])
-    (tmp_path / "rollouts.csv").write_text("world,human,rollout,step,state,action\ntwo_rooms,a,0,0,0,77\n")
+    header = "world,human,rollout,step,state,action\n"
+    (tmp_path / "action.csv").write_text(header + "two_rooms,a,0,0,0,77\ntwo_rooms,a,0,1,0,-1\n")
+    (tmp_path / "jump.csv").write_text(header + "two_rooms,a,0,0,0,4\ntwo_rooms,a,0,1,12,-1\n")
     (tmp_path / "file").write_text("")
     (tmp_path / "ragged.yaml").write_text("name: ragged\nmap: |\n  ..\n  .\n")
-    no_data = config(tmp_path / "..").read_text().split("data:")[0]
-    (tmp_path / "no_data.yaml").write_text(no_data)
+    (tmp_path / "no_data.yaml").write_text("model: {}\n")
+    (tmp_path / "unknown_key.yaml").write_text(config(tmp_path).read_text() + "colour: blue\n")
+    narrow = edited(tmp_path, theta_R=[1.0]).rename(tmp_path / "narrow.yaml")
+    ragged = edited(tmp_path, worlds=["ragged.yaml"]).rename(tmp_path / "ragged_world.yaml")
     cases = [
-        (("predict.py", "cut.ckpt", "rollouts.csv"), "cut.ckpt: not a checkpoint"),
-        (("predict.py", good, "rollouts.csv"), "rollouts.csv, world two_rooms: rollout 0, step 0: action is 77"),
+        (("predict.py", "cut.ckpt", "action.csv"), "cut.ckpt: not a checkpoint"),
+        (("predict.py", good, "action.csv"), "action.csv, world two_rooms: rollout 0, step 0: action is 77"),
+        (("predict.py", good, "jump.csv"), "action 4 in state 0 cannot lead to state 12"),
         (("predict.py", good, "nothing.csv"), "nothing.csv: no such file"),
         (("predict.py", good), "ROLLOUTS"),
         (("experiment.py", "recovery", "--out", "file"), "--out is a file"),
         (("experiment.py", "alchemy", "--out", "x"), "invalid choice"),
-        (("train.py", "fit", "--config", edited(tmp_path, worlds=["ragged.yaml"])), "ragged.yaml"),
+        (("experiment.py", "recovery", "--out", "x", "--seeds", "0"), "1 or more"),
+        (("train.py", "fit", "--config", ragged), "ragged.yaml"),
+        (("train.py", "fit", "--config", narrow), "theta_R must have shape"),
         (("train.py", "fit", "--config", "no_data.yaml"), "data"),
+        (("train.py", "fit", "--config", "unknown_key.yaml"), "colour"),
         (("train.py", "fit", "--config", "missing.yaml"), "missing.yaml"),
+        (("train.py", "fit", "--config", config(tmp_path), "--ckpt_path", "cut.ckpt"), "cut.ckpt: not a checkpoint"),
     ]
     for arguments, message in cases:
-        done = run(*arguments, cwd=tmp_path)
-        assert done.returncode == 2, (arguments, done.stderr)
-        assert message in done.stderr, done.stderr
-        assert "Traceback" not in done.stderr
+        code, _, errors = inside(*arguments)
+        assert code == 2, (arguments, errors)
+        assert message in errors
+        assert "Traceback" not in errors
     assert not (tmp_path / "predictions.parquet").exists()
-    assert not (tmp_path / "lightning_logs").exists()
+    assert not list(tmp_path.glob("lightning_logs/*/*/checkpoints"))
