@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from lightning.pytorch.callbacks import ModelCheckpoint
@@ -13,6 +13,7 @@ from torch import Tensor
 
 from bsdr_torch.baselines.frequencies import ActionFrequencies, uniform
 from bsdr_torch.data.people import RolloutData, StepBatch
+from bsdr_torch.errors import InputError
 from bsdr_torch.human_model import HumanModel
 from bsdr_torch.metrics import RolloutCrossEntropy
 from bsdr_torch.recovery import TrueModel
@@ -39,11 +40,19 @@ class TrainingCLI(LightningCLI):
         parser.link_arguments("data.specs", "model.worlds", apply_on="instantiate")
         parser.link_arguments("data.humans", "model.humans", apply_on="instantiate")
 
-    def before_instantiate_classes(self) -> None:
+    def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
         """Refuses a checkpoint that cannot be read before anything is set up."""
+        super().parse_arguments(parser, args)
         path = self.config[self.config.subcommand].get("ckpt_path")
         if path not in (None, "best", "last", "hpc"):
             HumanModel.read(path)
+
+    def instantiate_classes(self) -> None:
+        """As LightningCLI does, but bad input keeps its own message."""
+        try:
+            super().instantiate_classes()
+        except ValueError as error:
+            raise _bad_input_behind(error) or error from None
 
     def after_fit(self) -> None:
         """Scores the best checkpoint on the test rollouts and says where everything is."""
@@ -58,6 +67,13 @@ class TrainingCLI(LightningCLI):
         print(f"\nCheckpoint:   {kept[0]}")
         if trainer.logger is not None:
             print(f"TensorBoard:  tensorboard --logdir {trainer.logger.save_dir}")
+
+
+def _bad_input_behind(error: BaseException | None) -> InputError | None:
+    """The bad input that led to an error, which the parser hides behind its own."""
+    while error is not None and not isinstance(error, InputError):
+        error = error.__cause__ or error.__context__
+    return error
 
 
 @torch.no_grad()

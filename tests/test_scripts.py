@@ -95,7 +95,7 @@ def test_training_goes_on_from_a_checkpoint(trained, tmp_path: Path, inside: Ins
     code, _, errors = inside("train.py", "fit", *options)
     assert code == 0, errors
     resumed = torch.load(checkpoint(tmp_path), weights_only=True)
-    assert resumed["epoch"] == 5
+    assert resumed["global_step"] == 6
 
 
 def test_a_checkpoint_can_be_validated_and_tested(trained, tmp_path: Path, inside: Inside) -> None:
