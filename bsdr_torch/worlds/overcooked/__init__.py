@@ -1,6 +1,6 @@
 """Overcooked kitchens for two, simulated in batches on any device."""
 
-from bsdr_torch.worlds.overcooked.dynamics import happened, step
+from bsdr_torch.worlds.overcooked.dynamics import JOINT_ACTIONS, happened, step, successor_outcomes, successors
 from bsdr_torch.worlds.overcooked.layout_files import (
     layout_names,
     load_layout,
@@ -41,6 +41,7 @@ __all__ = [
     "DIRECTIONS",
     "EVENTS",
     "INTERACT",
+    "JOINT_ACTIONS",
     "NUM_ACTIONS",
     "STAY",
     "Layout",
@@ -66,6 +67,8 @@ __all__ = [
     "start_states",
     "state_dtype",
     "step",
+    "successor_outcomes",
+    "successors",
     "swap_players",
     "to_overcooked",
     "to_records",

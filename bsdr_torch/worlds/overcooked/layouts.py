@@ -16,6 +16,8 @@ FLOOR, COUNTER, POT, ONIONS, TOMATOES, DISHES, SERVING = " XPOTDS"
 CONTENTS: tuple[Cell, ...] = ((0, 0), (1, 0), (2, 0), (3, 0), (0, 1), (1, 1), (2, 1), (0, 2), (1, 2), (0, 3))
 MAX_INGREDIENTS = 3
 RULES = (2019, 2020)
+MAX_COOK_TIME = 1000
+MAX_FLOOR = 250  # the tables of the simulator grow with its square: 140 MB at the limit, 4 MB for 60 cells
 
 # North, south, east, west as (dx, dy): the first four actions, and the orientations 0..3.
 DIRECTIONS: tuple[Cell, ...] = ((0, -1), (0, 1), (1, 0), (-1, 0))
@@ -155,6 +157,8 @@ def _check_grid(layout: Layout) -> None:
                 )
             if cell == FLOOR and (x in (0, len(row) - 1) or y in (0, len(grid) - 1)):
                 raise InputError(f"{name}: grid: row {y}, column {x}: floor at the border; close it with a counter X")
+    if len(layout.floor) > MAX_FLOOR:
+        raise InputError(f"{name}: grid: {len(layout.floor)} floor cells are more than {MAX_FLOOR}, which is the limit")
     for terrain, what in ((POT, "pot P"), (DISHES, "dish dispenser D"), (SERVING, "serving place S")):
         if not layout.cells(terrain):
             raise InputError(f"{name}: grid: there is no {what}")
@@ -204,8 +208,10 @@ def _check_recipes(layout: Layout) -> None:
             raise InputError(f"{name}: {field}: expected {len(CONTENTS)} numbers, one for each of CONTENTS")
     for recipe in range(1, len(CONTENTS)):
         time, value = layout.cook_times[recipe], layout.values[recipe]
-        if isinstance(time, bool) or not isinstance(time, int) or not 1 <= time <= 1000:
-            raise InputError(f"{name}: cook time of {ingredients_of(recipe)}: expected 1 to 1000 steps, got {time!r}")
+        if isinstance(time, bool) or not isinstance(time, int) or not 1 <= time <= MAX_COOK_TIME:
+            raise InputError(
+                f"{name}: cook time of {ingredients_of(recipe)}: expected 1 to {MAX_COOK_TIME} steps, got {time!r}"
+            )
         if not isinstance(value, int | float) or not math.isfinite(value):
             raise InputError(f"{name}: value of {ingredients_of(recipe)}: expected a finite number, got {value!r}")
     for recipe in layout.bonus_orders:

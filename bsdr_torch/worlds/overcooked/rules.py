@@ -65,8 +65,9 @@ class RuleTables:
     """Lookup tables for `step`. A *choice* is `pose * 6 + action`; a *deal* is `faces[choice] + held * values + value`.
 
     Attributes:
-        moved: `[choices]` int16, the pose after the action if nobody is in the way.
-        turned: `[choices]` int16, the pose if somebody is.
+        poses: P, how many poses there are.
+        poses_after: Twice `[P * P, 36]`, the poses of player 0 and player 1 after each joint action, given both
+            poses before. Who may move depends on both, so a table of pairs replaces a dozen operations.
         column: `[choices]` int64, the column of the state that an INTERACT may change.
         faces: `[choices]` int32, the part of a deal that says what kind of thing is faced.
         values: How many values a column may have, an upper bound.
@@ -77,8 +78,8 @@ class RuleTables:
         ticked: `[values]`, the pot one step later.
     """
 
-    moved: Tensor
-    turned: Tensor
+    poses: int
+    poses_after: tuple[Tensor, Tensor]
     column: Tensor
     faces: Tensor
     values: int
@@ -93,6 +94,7 @@ class RuleTables:
 def rule_tables(layout: Layout, device: torch.device) -> RuleTables:
     """The tables of a kitchen on a device; made once."""
     moved, turned, column, kind = _choices(layout)
+    poses_after = _poses_after(torch.tensor(moved, dtype=torch.int16), torch.tensor(turned, dtype=torch.int16))
     codes = pot_codes(layout)
     values = max(len(codes), NUM_OBJECTS)
     deals = [
@@ -104,8 +106,8 @@ def rule_tables(layout: Layout, device: torch.device) -> RuleTables:
     dtype = state_dtype(layout)
     faces = torch.tensor(kind, dtype=torch.int32) * (NUM_OBJECTS * values)
     return RuleTables(
-        moved=torch.tensor(moved, dtype=torch.int16, device=device),
-        turned=torch.tensor(turned, dtype=torch.int16, device=device),
+        poses=len(moved) // NUM_ACTIONS,
+        poses_after=(poses_after[0].to(device, dtype), poses_after[1].to(device, dtype)),
         column=torch.tensor(column, dtype=torch.int64, device=device),
         faces=faces.to(device),
         values=values,
@@ -131,7 +133,7 @@ class _Deal(NamedTuple):
 
 
 def _choices(layout: Layout) -> tuple[list[int], list[int], list[int], list[int]]:
-    """For each `pose * 6 + action`: pose if free, pose if blocked, column faced, kind faced."""
+    """For each choice: pose if free, pose if blocked, column faced, kind faced."""
     number = {cell: index for index, cell in enumerate(layout.floor)}
     slots = {cell: FIRST_POT + index for index, cell in enumerate((*layout.pots, *layout.counters))}
     moved, turned, column, kind = [], [], [], []
@@ -150,6 +152,16 @@ def _choices(layout: Layout) -> tuple[list[int], list[int], list[int], list[int]
                 usable = action == INTERACT and (terrain != layouts.COUNTER or ahead in slots)
                 kind.append(_KINDS[terrain] if usable else _WALL)
     return moved, turned, column, kind
+
+
+def _poses_after(moved: Tensor, turned: Tensor) -> tuple[Tensor, Tensor]:
+    """The poses of both after each joint action `[P * P, 36]`: nobody moves where they would meet or swap."""
+    moved0, moved1 = moved.view(-1, 1, NUM_ACTIONS, 1), moved.view(1, -1, 1, NUM_ACTIONS)
+    turned0, turned1 = turned.view(-1, 1, NUM_ACTIONS, 1), turned.view(1, -1, 1, NUM_ACTIONS)
+    from0, from1, to0, to1 = turned0 >> 2, turned1 >> 2, moved0 >> 2, moved1 >> 2
+    blocked = (to0 == to1) | ((to0 == from1) & (to1 == from0))
+    after0, after1 = torch.where(blocked, turned0, moved0), torch.where(blocked, turned1, moved1)
+    return after0.reshape(-1, NUM_ACTIONS**2), after1.reshape(-1, NUM_ACTIONS**2)
 
 
 def _deal(layout: Layout, codes: tuple[PotCode, ...], kind: int, held: int, value: int) -> _Deal:

@@ -176,8 +176,6 @@ def _columns(layout: Layout) -> _Columns:
         *(len(codes),) * len(layout.pots),
         *(NUM_OBJECTS,) * len(layout.counters),
     )
-    if max(limits) > 2**15:
-        raise InputError(f"{layout.name}: grid: {len(layout.floor)} floor cells are more than a state can number")
     return _Columns(tuple(codes), limits, torch.uint8 if max(limits) <= 256 else torch.int16)
 
 
