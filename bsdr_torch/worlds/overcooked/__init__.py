@@ -1,6 +1,7 @@
 """Overcooked kitchens for two, simulated in batches on any device."""
 
 from bsdr_torch.worlds.overcooked.dynamics import JOINT_ACTIONS, happened, step, successor_outcomes, successors
+from bsdr_torch.worlds.overcooked.graph import KitchenGraph, Limits, enumerate_kitchen
 from bsdr_torch.worlds.overcooked.layout_files import (
     layout_names,
     load_layout,
@@ -44,11 +45,14 @@ __all__ = [
     "JOINT_ACTIONS",
     "NUM_ACTIONS",
     "STAY",
+    "KitchenGraph",
     "Layout",
+    "Limits",
     "cells",
     "check_orders",
     "check_states",
     "counter_objects",
+    "enumerate_kitchen",
     "from_overcooked",
     "from_records",
     "happened",
