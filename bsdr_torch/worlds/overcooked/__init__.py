@@ -1,7 +1,10 @@
 """Overcooked kitchens for two, simulated in batches on any device."""
 
+from bsdr_torch.worlds.overcooked.drawing import describe_state, draw_rollout, draw_state, save_rollout
 from bsdr_torch.worlds.overcooked.dynamics import JOINT_ACTIONS, happened, step, successor_outcomes, successors
-from bsdr_torch.worlds.overcooked.graph import KitchenGraph, Limits, enumerate_kitchen
+from bsdr_torch.worlds.overcooked.graph import KitchenGraph, enumerate_kitchen
+from bsdr_torch.worlds.overcooked.graph_cache import load_graph
+from bsdr_torch.worlds.overcooked.gym_env import OvercookedEnv, OvercookedVectorEnv
 from bsdr_torch.worlds.overcooked.layout_files import (
     layout_names,
     load_layout,
@@ -9,6 +12,7 @@ from bsdr_torch.worlds.overcooked.layout_files import (
     package_layout_names,
 )
 from bsdr_torch.worlds.overcooked.layouts import CONTENTS, DIRECTIONS, Layout
+from bsdr_torch.worlds.overcooked.limits import Limits
 from bsdr_torch.worlds.overcooked.records import (
     check_orders,
     from_overcooked,
@@ -19,6 +23,7 @@ from bsdr_torch.worlds.overcooked.records import (
     to_records,
 )
 from bsdr_torch.worlds.overcooked.rules import ACTIONS, EVENTS, INTERACT, NUM_ACTIONS, STAY
+from bsdr_torch.worlds.overcooked.shaping import shaped_rewards
 from bsdr_torch.worlds.overcooked.state import (
     cells,
     check_states,
@@ -48,10 +53,15 @@ __all__ = [
     "KitchenGraph",
     "Layout",
     "Limits",
+    "OvercookedEnv",
+    "OvercookedVectorEnv",
     "cells",
     "check_orders",
     "check_states",
     "counter_objects",
+    "describe_state",
+    "draw_rollout",
+    "draw_state",
     "enumerate_kitchen",
     "from_overcooked",
     "from_records",
@@ -59,6 +69,7 @@ __all__ = [
     "hash_states",
     "held_objects",
     "layout_names",
+    "load_graph",
     "load_layout",
     "load_package_layout",
     "orientations",
@@ -68,6 +79,8 @@ __all__ = [
     "pot_contents",
     "pot_ticks",
     "pots_ready",
+    "save_rollout",
+    "shaped_rewards",
     "start_states",
     "state_dtype",
     "step",

@@ -1,71 +1,39 @@
-"""Every state of a kitchen that can be reached, numbered, with where each joint action leads.
-
-Limits keep it finite and small, and none of them looks at recorded games:
-
-- At most `max_objects` things lie on counters when a step is over. An INTERACT that would leave one more has no
-  effect, and if one of the two players has to give way, it is player 1. All other steps are those of the game; one
-  person may even lay a thing down and the other take it in one step, with `max_objects=0`.
-- `timers="exact"` keeps every step of cooking. `timers="cooking"` keeps one state of a pot that cooks, and it is
-  ready after each step with the probability that makes the expected time right; such a graph leaves
-  C = 2^pots outcomes to chance.
-- More than `max_states` states are an error.
-"""
+"""Every state of a kitchen that can be reached within limits, numbered, with where each joint action leads."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
-from typing import Literal
 
 import torch
 from torch import Tensor
 
 from bsdr_torch.errors import InputError
 from bsdr_torch.mdp import TabularMDP
-from bsdr_torch.worlds.overcooked.dynamics import JOINT_ACTIONS, step, successors
+from bsdr_torch.worlds.overcooked.dynamics import JOINT_ACTIONS, successors
 from bsdr_torch.worlds.overcooked.key_index import KeyIndex
 from bsdr_torch.worlds.overcooked.layouts import Layout
+from bsdr_torch.worlds.overcooked.limits import (
+    Limits,
+    chances,
+    interactions,
+    objects_laid,
+    seen_by,
+    who_interacts,
+    with_chance,
+)
 from bsdr_torch.worlds.overcooked.records import start_states
-from bsdr_torch.worlds.overcooked.rules import INTERACT, NUM_ACTIONS, STAY
+from bsdr_torch.worlds.overcooked.rules import NUM_ACTIONS
 from bsdr_torch.worlds.overcooked.state import (
-    FIRST_POT,
-    IDLE,
     POSE,
-    PotCode,
     check_shape,
     check_states,
     hash_states,
-    pot_codes,
     state_dtype,
     width,
 )
 
-# Who INTERACTs: nobody, player 0, player 1, both. All else that a joint action can do is to move.
-_WHO = ((STAY, STAY), (INTERACT, STAY), (STAY, INTERACT), (INTERACT, INTERACT))
 _ROWS = 2**14  # states expanded at once: their successors fit the cache
-
-
-@dataclass(frozen=True)
-class Limits:
-    """What keeps a graph finite and small; see the top of this file.
-
-    Attributes:
-        max_objects: How many things may lie on counters at a time.
-        timers: "exact", or "cooking" for one state of a pot that cooks.
-        max_states: How many states are too many.
-    """
-
-    max_objects: int = 0
-    timers: Literal["exact", "cooking"] = "exact"
-    max_states: int = 10_000_000
-
-    def __post_init__(self) -> None:
-        if isinstance(self.max_objects, bool) or not isinstance(self.max_objects, int) or self.max_objects < 0:
-            raise InputError(f"max_objects must be a whole number, at least 0, got {self.max_objects!r}")
-        if self.timers not in ("exact", "cooking"):
-            raise InputError(f'timers must be "exact" or "cooking", got {self.timers!r}')
-        if not 1 <= self.max_states < 2**31:
-            raise InputError(f"max_states must be from 1 to 2^31 - 1, got {self.max_states!r}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,7 +78,7 @@ class KitchenGraph:
     def index(self, states: Tensor) -> Tensor:
         """`[N, W]` -> `[N]` int64: the numbers of packed states, -1 for those outside the graph."""
         check_shape(self.layout, states)
-        wanted = _seen_by(self.layout, self.limits, states.to(self.device))
+        wanted = seen_by(self.layout, self.limits, states.to(self.device))
         number = self._key_index.find(_keys(wanted)).long()
         same = (self.states.index_select(0, number.clamp(min=0)) == wanted).all(dim=1)
         return number.masked_fill(~same, -1)
@@ -123,8 +91,8 @@ class KitchenGraph:
 
     def outcomes(self, number: Tensor) -> tuple[Tensor, Tensor]:
         """Numbers `[N]` -> what each joint action earns `[N, 36]` and does `[N, 36, 2]` (bits of `EVENTS`) there."""
-        _, rewards, events = _interactions(self.layout, self.limits, self.states.index_select(0, number))
-        who = _who_interacts(self.device)
+        _, rewards, events = interactions(self.layout, self.limits, self.states.index_select(0, number))
+        who = who_interacts(self.device)
         return rewards.index_select(1, who), events.index_select(1, who)
 
     def mdp(self, seat: int, partner_policy: Tensor, top_k: int | None = None) -> TabularMDP:
@@ -182,7 +150,7 @@ class KitchenGraph:
     @cached_property
     def _key_index(self) -> KeyIndex:
         index = KeyIndex(self.device)
-        for rows in self.states.split(2**20):
+        for rows in torch.split(self.states, 2**20):
             index.add(_keys(rows))
         return index
 
@@ -211,7 +179,7 @@ def enumerate_kitchen(
     start = torch.zeros(done, device=starts.device)
     start.index_add_(0, number, torch.full((len(number),), 1 / len(number), device=starts.device))
     states = search.states[:done].clone()
-    return KitchenGraph(layout, limits, states, search.next_state(), _chances(layout, limits, states), start)
+    return KitchenGraph(layout, limits, states, search.next_state(), chances(layout, limits, states), start)
 
 
 def checked_starts(layout: Layout, limits: Limits, starts: Tensor | None) -> Tensor:
@@ -221,14 +189,14 @@ def checked_starts(layout: Layout, limits: Limits, starts: Tensor | None) -> Ten
     check_states(layout, starts)
     if starts.ndim != 2 or not len(starts):
         raise InputError(f"starts must be at least one packed state [N, W], got shape {tuple(starts.shape)}")
-    laid = _objects_laid(layout, starts)
+    laid = objects_laid(layout, starts)
     if int(laid.max()) > limits.max_objects:
         row = int((laid > limits.max_objects).nonzero()[0])
         raise InputError(
             f"{layout.name}: start {row} has {int(laid[row])} objects on counters, and max_objects is "
             f"{limits.max_objects}: raise it, or leave this start out"
         )
-    starts = _seen_by(layout, limits, starts)
+    starts = seen_by(layout, limits, starts)
     _, first = KeyIndex(starts.device).add(_keys(starts))
     return starts[first]
 
@@ -250,9 +218,9 @@ class _Search:
     def expand(self, first: int, last: int, depth: int) -> None:
         """Find and number the successors of states first..last-1, all of them `depth` steps from a start."""
         states = self.states[first:last]
-        kitchens, _, _ = _interactions(self.layout, self.limits, states)
-        kitchens = _with_chance(self.layout, self.limits, states, kitchens)
-        who, moves = _who_interacts(states.device), _moves(self.layout, states.device)
+        kitchens, _, _ = interactions(self.layout, self.limits, states)
+        kitchens = with_chance(self.layout, self.limits, states, kitchens)
+        who, moves = who_interacts(states.device), _moves(self.layout, states.device)
         pair = states[:, POSE[0]].int() * moves.poses + states[:, POSE[1]].int()
         rows = kitchens.index_select(1, who)
         for player in (0, 1):
@@ -292,94 +260,6 @@ class _Search:
         self.states[count - len(rows) : count] = rows
 
 
-def _interactions(layout: Layout, limits: Limits, states: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """What follows when nobody moves, by `_WHO`: states `[N, 4, W]`, rewards `[N, 4]` and events `[N, 4, 2]`."""
-    N, W = states.shape
-    actions = torch.tensor(_WHO, device=states.device).repeat(N, 1)
-    following, rewards, events = step(layout, states.repeat_interleave(len(_WHO), dim=0), actions)
-    too_many = _objects_laid(layout, following).view(N, len(_WHO)) > limits.max_objects
-    nobody, only0, only1, both = torch.arange(len(_WHO), device=states.device)
-    after0 = torch.where(too_many[:, 1], nobody, only0)
-    after1 = torch.where(too_many[:, 2], nobody, only1)
-    after_both = torch.where(too_many[:, 3], torch.where(too_many[:, 1], after1, only0), both)
-    taken = torch.stack([nobody.expand(N), after0, after1, after_both], dim=1)
-    taken = (taken + torch.arange(0, len(_WHO) * N, len(_WHO), device=states.device).unsqueeze(1)).view(-1)
-    following = _seen_by(layout, limits, following.index_select(0, taken))
-    return (
-        following.view(N, len(_WHO), W),
-        rewards.index_select(0, taken).view(N, len(_WHO)),
-        events.index_select(0, taken).view(N, len(_WHO), 2),
-    )
-
-
-def _objects_laid(layout: Layout, states: Tensor) -> Tensor:
-    """`[N, W]` -> `[N]`: how many things lie on counters."""
-    return (states[:, FIRST_POT + len(layout.pots) :] != 0).sum(dim=1)
-
-
-def _seen_by(layout: Layout, limits: Limits, states: Tensor) -> Tensor:
-    """`[N, W]` -> `[N, W]`: the states of the graph that stand for these."""
-    if limits.timers == "exact":
-        return states
-    pots = slice(FIRST_POT, FIRST_POT + len(layout.pots))
-    states = states.clone()
-    states[:, pots] = _cooking(layout, states.device).code[states[:, pots].long()].to(states.dtype)
-    return states
-
-
-def _with_chance(layout: Layout, limits: Limits, states: Tensor, following: Tensor) -> Tensor:
-    """`[N, 4, W]` that follow `states` -> `[N, 4, C, W]`: in outcome c, the pots in the bits of c are ready."""
-    if limits.timers == "exact":
-        return following.unsqueeze(2)
-    cooking = _cooking(layout, states.device)
-    outcomes = following.unsqueeze(2).repeat(1, 1, 2 ** len(layout.pots), 1)
-    for pot, column in enumerate(range(FIRST_POT, FIRST_POT + len(layout.pots))):
-        before = states[:, column].long()
-        cooks, ready = cooking.probability[before] > 0, cooking.ready[before].to(states.dtype)
-        for outcome in range(outcomes.shape[2]):
-            if outcome >> pot & 1:
-                after = outcomes[:, :, outcome, column]
-                outcomes[:, :, outcome, column] = torch.where(cooks.unsqueeze(1), ready.unsqueeze(1), after)
-    return outcomes
-
-
-def _chances(layout: Layout, limits: Limits, states: Tensor) -> Tensor | None:
-    """`[S, C]`: the probabilities of the outcomes of `_with_chance`."""
-    if limits.timers == "exact":
-        return None
-    pots = states[:, FIRST_POT : FIRST_POT + len(layout.pots)].long()
-    ready = _cooking(layout, states.device).probability[pots]
-    chances = torch.ones((len(states), 1), device=states.device)
-    for pot in ready.unbind(dim=1):
-        chances = torch.cat([chances * (1 - pot).unsqueeze(1), chances * pot.unsqueeze(1)], dim=1)
-    return chances
-
-
-@dataclass(frozen=True)
-class _Cooking:
-    """For each pot code: the code that stands for it, the code when it is ready, the probability that it is next."""
-
-    code: Tensor
-    ready: Tensor
-    probability: Tensor
-
-
-@cache
-def _cooking(layout: Layout, device: torch.device) -> _Cooking:
-    codes = pot_codes(layout)
-    code, ready, probability = [], [], []
-    for number, (contents, tick) in enumerate(codes):
-        time = layout.cook_times[contents]
-        cooks = tick != IDLE and tick < time and time > 1
-        code.append(codes.index(PotCode(contents, 1)) if cooks else number)
-        ready.append(codes.index(PotCode(contents, time)) if cooks else number)
-        # A pot enters with tick 1, so that it is ready after another `time - 1` steps, here on average.
-        probability.append(1 / (time - 1) if cooks else 0.0)
-    return _Cooking(
-        torch.tensor(code, device=device), torch.tensor(ready, device=device), torch.tensor(probability, device=device)
-    )
-
-
 @dataclass(frozen=True)
 class _Moves:
     """For each pair of poses `pose0 * poses + pose1`, after each joint action: both poses and the key of the pair."""
@@ -397,18 +277,12 @@ def _moves(layout: Layout, device: torch.device) -> _Moves:
     states[:, POSE[0]] = (pair // poses).to(states.dtype)
     states[:, POSE[1]] = (pair % poses).to(states.dtype)
     pose0, pose1, key = [], [], []
-    for some in states.split(_ROWS):
+    for some in torch.split(states, _ROWS):
         following = successors(layout, some)
         pose0.append(following[..., POSE[0]])
         pose1.append(following[..., POSE[1]])
         key.append(_keys_of_poses(following))
     return _Moves(poses, (torch.cat(pose0), torch.cat(pose1)), torch.cat(key))
-
-
-@cache
-def _who_interacts(device: torch.device) -> Tensor:
-    """`[36]`: which of `_WHO` INTERACT in each joint action."""
-    return torch.tensor([int(a0 == INTERACT) + 2 * int(a1 == INTERACT) for a0, a1 in JOINT_ACTIONS], device=device)
 
 
 def _keys(states: Tensor) -> Tensor:

@@ -10,14 +10,16 @@ import warnings
 import zipfile
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from bsdr_torch.errors import InputError
-from bsdr_torch.worlds.overcooked.graph import KitchenGraph, Limits, checked_starts, enumerate_kitchen
+from bsdr_torch.worlds.overcooked.graph import KitchenGraph, checked_starts, enumerate_kitchen
 from bsdr_torch.worlds.overcooked.layouts import Layout
+from bsdr_torch.worlds.overcooked.limits import Limits
 
 
 def load_graph(
@@ -73,7 +75,7 @@ def graph_key(layout: Layout, limits: Limits, starts: Tensor) -> str:
     digest.update(f"{starts.dtype} {tuple(starts.shape)}".encode())
     digest.update(starts.cpu().contiguous().numpy().tobytes())
     # The code itself stands for its version: a number would be forgotten when a rule changes.
-    for name in ("state", "rules", "dynamics", "key_index", "graph"):
+    for name in ("state", "rules", "dynamics", "limits", "key_index", "graph"):
         digest.update(Path(__file__).with_name(f"{name}.py").read_bytes())
     return digest.hexdigest()
 
@@ -86,7 +88,8 @@ def _write(path: Path, graph: KitchenGraph) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".part", delete=False) as file:
         try:
-            np.savez(file, **{name: tensor.cpu().numpy() for name, tensor in tensors.items()})
+            arrays: dict[str, Any] = {name: tensor.cpu().numpy() for name, tensor in tensors.items()}
+            np.savez(file, **arrays)
             file.close()
             Path(file.name).replace(path)
         except BaseException:
@@ -97,7 +100,10 @@ def _write(path: Path, graph: KitchenGraph) -> None:
 def _read(path: Path, layout: Layout, limits: Limits) -> KitchenGraph:
     """The graph in a file; zip archives carry a checksum of each tensor, which reading compares."""
     with np.load(path, allow_pickle=False) as file:
-        tensors = {name: torch.from_numpy(file[name]) for name in file.files}
+        arrays = {name: file[name] for name in ("states", "next_state", "start", "chance") if name in file}
+    if not all(isinstance(array, np.ndarray) and len(array) == len(arrays["states"]) for array in arrays.values()):
+        raise ValueError("it does not hold a graph")
+    tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
     return KitchenGraph(
         layout, limits, tensors["states"], tensors["next_state"], tensors.get("chance"), tensors["start"]
     )

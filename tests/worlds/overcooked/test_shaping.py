@@ -1,0 +1,39 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from random_kitchens import random_joint_actions, random_states
+
+from bsdr_torch.worlds.overcooked import (
+    DIRECTIONS,
+    happened,
+    load_package_layout,
+    shaped_rewards,
+    step,
+    to_overcooked,
+)
+from bsdr_torch.worlds.overcooked.records import overcooked_ai_mdp
+from bsdr_torch.worlds.overcooked.state import DISH, FIRST_POT, HELD, NOTHING
+
+THEIR_ACTIONS = [*DIRECTIONS, (0, 0), "interact"]
+
+
+@pytest.mark.parametrize("name", ["cramped_room", "asymmetric_advantages", "coordination_ring", "soup_coordination"])
+def test_shaped_rewards_are_those_of_overcooked_ai(name: str) -> None:
+    layout, game = load_package_layout(name), overcooked_ai_mdp().OvercookedGridworld.from_layout_name(name)
+    states = random_states(layout, 1500, seed=1)
+    counters = states[:, FIRST_POT + len(layout.pots) :]
+    clear = torch.arange(len(states)) % 2 == 0
+    counters[clear.unsqueeze(1) & (counters == DISH)] = NOTHING  # dishes are rewarded where none lies about
+    states[::3, HELD[1]] = NOTHING
+    actions = random_joint_actions(len(states), seed=2)
+    following, _, events = step(layout, states, actions)
+    ours = shaped_rewards(layout, states, following, events)
+    theirs = [
+        game.get_state_transition(state, [THEIR_ACTIONS[a0], THEIR_ACTIONS[a1]])[1]["shaped_reward_by_agent"]
+        for state, (a0, a1) in zip(to_overcooked(layout, states), actions.tolist(), strict=True)
+    ]
+    assert ours.tolist() == theirs
+    dishes = happened(events, "dish_pickup")
+    assert set(ours[dishes].tolist()) == {0.0, 3.0}, "dishes of both kinds must be seen"
+    assert {3.0, 5.0} <= set(ours[~dishes].tolist())
