@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from bsdr_torch.worlds.overcooked.dynamics import happened
-from bsdr_torch.worlds.overcooked.layouts import DIRECTIONS, DISHES, Layout
-from bsdr_torch.worlds.overcooked.state import DISH, HELD, POSE, counter_objects, pot_contents
+from bsdr_torch.worlds.overcooked.layouts import CONTENTS, DIRECTIONS, DISHES, MAX_INGREDIENTS, Layout
+from bsdr_torch.worlds.overcooked.state import DISH, HELD, IDLE, POSE, counter_objects, pot_contents, pot_ticks
 
 POTTED, USEFUL_DISH, SOUP_TAKEN = 3.0, 3.0, 5.0
 
@@ -18,7 +18,7 @@ def shaped_rewards(layout: Layout, states: Tensor, following: Tensor, events: Te
     """What each player did for a soup in a step: `[N, 2]` float32.
 
     3 for an ingredient put into a pot, 5 for a soup taken from one, and 3 for a dish taken from the dispenser while
-    no dish lies on a counter and fewer are in hands than there are pots with something in them.
+    no dish lies on a counter and fewer are in hands than there are pots on their way to a soup.
 
     Args:
         layout: The kitchen.
@@ -29,7 +29,10 @@ def shaped_rewards(layout: Layout, states: Tensor, following: Tensor, events: Te
     held = states[:, HELD].long()
     potted = happened(events, "onion_potted") | happened(events, "tomato_potted")
     soup_from_pot = happened(events, "soup_pickup") & (held == DISH)  # from a counter one takes it with empty hands
-    pots = (pot_contents(layout, states) > 0).sum(dim=1)
+    contents = pot_contents(layout, states)
+    # overcooked-ai counts a pot with one or two ingredients, and one that cooks, but not a full one that waits.
+    waits = _full(states.device)[contents] & (pot_ticks(layout, states) == IDLE)
+    pots = ((contents > 0) & ~waits).sum(dim=1)
     # Player 0's INTERACT comes first: what player 1 finds on counters and in player 0's hand is what follows.
     dishes_lying = torch.stack([_dishes_lying(layout, states), _dishes_lying(layout, following)], dim=1)
     dishes_held = torch.stack([held[:, 1] == DISH, following[:, HELD[0]] == DISH], dim=1).long()
@@ -41,6 +44,12 @@ def shaped_rewards(layout: Layout, states: Tensor, following: Tensor, events: Te
 
 def _dishes_lying(layout: Layout, states: Tensor) -> Tensor:
     return (counter_objects(layout, states) == DISH).sum(dim=1)
+
+
+@cache
+def _full(device: torch.device) -> Tensor:
+    """`[contents]` bool: is there no room for another ingredient?"""
+    return torch.tensor([sum(ingredients) == MAX_INGREDIENTS for ingredients in CONTENTS], device=device)
 
 
 @cache

@@ -25,12 +25,6 @@ def waiting_partner(states: Tensor) -> Tensor:
     return torch.eye(6, device=states.device)[STAY].expand(len(states), 6)
 
 
-def near_start(game: Any) -> None:
-    """Bring player 0 from its start to below the pot."""
-    for action in (N, E):
-        game(action)
-
-
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("layout", ["cramped_room", "random3", "soup_coordination"])
 @pytest.mark.parametrize("render_mode", ["ansi", "rgb_array"])

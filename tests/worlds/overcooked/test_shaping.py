@@ -33,7 +33,8 @@ def test_shaped_rewards_are_those_of_overcooked_ai(name: str) -> None:
         game.get_state_transition(state, [THEIR_ACTIONS[a0], THEIR_ACTIONS[a1]])[1]["shaped_reward_by_agent"]
         for state, (a0, a1) in zip(to_overcooked(layout, states), actions.tolist(), strict=True)
     ]
-    assert ours.tolist() == theirs
+    wrong = [row for row, (one, other) in enumerate(zip(ours.tolist(), theirs, strict=True)) if one != other]
+    assert not wrong, f"state {wrong[0]}: {ours[wrong[0]].tolist()} and {theirs[wrong[0]]}"
     dishes = happened(events, "dish_pickup")
     assert set(ours[dishes].tolist()) == {0.0, 3.0}, "dishes of both kinds must be seen"
     assert {3.0, 5.0} <= set(ours[~dishes].tolist())
