@@ -61,9 +61,8 @@ def load_graph(
 
 
 def graph_folder() -> Path:
-    """Where graphs are kept: kitchens/ in $BSDR_TORCH_CACHE, else in ~/.cache/bsdr_torch."""
-    home = os.environ.get("BSDR_TORCH_CACHE")
-    return (Path(home) if home else Path.home() / ".cache" / "bsdr_torch") / "kitchens"
+    """Where graphs are kept: bsdr_torch/kitchens in $XDG_CACHE_HOME, which is ~/.cache if not set."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bsdr_torch" / "kitchens"
 
 
 def graph_key(layout: Layout, limits: Limits, starts: Tensor) -> str:

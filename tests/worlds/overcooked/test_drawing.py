@@ -54,7 +54,7 @@ def test_different_states_have_different_texts(name):
 
 
 def test_different_things_look_different(room):
-    """Everything but the kind of the soup in a hand, for which the sprites have two pictures, of onions and of tomatoes."""
+    """All but soups in hands, for which there are two sprites: with onions and without."""
     pictures = []
     for column, values in (
         (0, range(4 * len(room.floor))),

@@ -1,4 +1,4 @@
-"""Claims about enumerated kitchens. All counts, about 10 minutes: pytest tests/worlds/overcooked/test_graph.py --full"""
+"""Claims about enumerated kitchens. All counts, some minutes: pytest tests/worlds/overcooked/test_graph.py --full"""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_as_many_states_in_larger_kitchens(name: str, max_objects: int, request:
 
 @pytest.mark.parametrize(
     ("layout", "max_objects"),
-    [(closet(), 0), (closet(), 1), (closet(), 2), (closet(2020), 1), (corner(), 0), (corner(), 1)],
+    [(closet(), 0), (closet(), 1), (closet(), 2), (closet(2020), 1), (corner(), 0)],
 )
 def test_the_graph_is_what_the_definition_says(layout: Layout, max_objects: int) -> None:
     found = enumerate_kitchen(layout, Limits(max_objects))
@@ -116,7 +116,7 @@ def test_states_are_found_by_their_rows(cramped_room: KitchenGraph) -> None:
 
 
 def test_states_of_another_kitchen_are_refused(cramped_room: KitchenGraph) -> None:
-    with pytest.raises(InputError, match="a state of cramped_room is a row of .* another layout"):
+    with pytest.raises(InputError, match=r"a state of cramped_room is a row of .* another layout"):
         cramped_room.index(start_states(load_layout("coordination_ring")))
     with pytest.raises(InputError, match="the share of no states"):
         cramped_room.share_outside(cramped_room.states[:0])

@@ -85,5 +85,5 @@ def test_an_interrupted_write_leaves_nothing(tmp_path: Path, monkeypatch: pytest
 
 
 def test_the_folder_can_be_chosen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("BSDR_TORCH_CACHE", str(tmp_path))
-    assert graph_folder() == tmp_path / "kitchens"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert graph_folder() == tmp_path / "bsdr_torch" / "kitchens"

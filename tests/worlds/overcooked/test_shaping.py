@@ -13,7 +13,7 @@ from bsdr_torch.worlds.overcooked import (
     to_overcooked,
 )
 from bsdr_torch.worlds.overcooked.records import overcooked_ai_mdp
-from bsdr_torch.worlds.overcooked.state import DISH, FIRST_POT, HELD, NOTHING
+from bsdr_torch.worlds.overcooked.state import DISH, FIRST_POT, HELD, NOTHING, ONION
 
 THEIR_ACTIONS = [*DIRECTIONS, (0, 0), "interact"]
 
@@ -21,11 +21,14 @@ THEIR_ACTIONS = [*DIRECTIONS, (0, 0), "interact"]
 @pytest.mark.parametrize("name", ["cramped_room", "asymmetric_advantages", "coordination_ring", "soup_coordination"])
 def test_shaped_rewards_are_those_of_overcooked_ai(name: str) -> None:
     layout, game = load_package_layout(name), overcooked_ai_mdp().OvercookedGridworld.from_layout_name(name)
-    states = random_states(layout, 1500, seed=1)
-    counters = states[:, FIRST_POT + len(layout.pots) :]
-    clear = torch.arange(len(states)) % 2 == 0
-    counters[clear.unsqueeze(1) & (counters == DISH)] = NOTHING  # dishes are rewarded where none lies about
-    states[::3, HELD[1]] = NOTHING
+    states = random_states(layout, 2000, seed=1)
+    generator = torch.Generator().manual_seed(3)
+    for hand in HELD:  # hands that can do something, more often than by chance
+        states[:, hand] = torch.tensor([NOTHING, NOTHING, ONION, DISH], dtype=states.dtype)[
+            torch.randint(4, (len(states),), generator=generator)
+        ]
+    counters = states[::2, FIRST_POT + len(layout.pots) :]
+    counters[counters == DISH] = NOTHING  # dishes are rewarded where none lies about
     actions = random_joint_actions(len(states), seed=2)
     following, _, events = step(layout, states, actions)
     ours = shaped_rewards(layout, states, following, events)
