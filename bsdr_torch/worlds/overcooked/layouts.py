@@ -38,7 +38,8 @@ class Layout:
         values: What a soup is worth, for each of `CONTENTS`, if it was ordered.
         orders: The recipes that are worth something.
         bonus_orders: Those worth `order_bonus` times their value.
-        counters: The counters that may hold things; an INTERACT with another does nothing.
+        counters: The counters that may hold things; an INTERACT with another does nothing, so that nothing can be
+            handed over it either (where both INTERACT at once, player 1 takes what player 0 lays down).
         horizon: Steps in a game.
         start_state: A first state as JSON, for kitchens that do not start empty.
 

@@ -176,6 +176,16 @@ def test_counters_that_may_not_hold_things_do_not() -> None:
         assert happened(events, event).any() == ("drop" not in event), event
 
 
+def test_things_are_handed_over_a_counter_in_one_step_from_player_0_to_player_1_only() -> None:
+    kitchen = load_layout("coordination_ring")
+    west, south = (4 * kitchen.floor.index(cell) for cell in ((1, 2), (2, 3)))
+    states = start_states(kitchen, 2)
+    states[0, :4] = torch.tensor([west + 2, ONION, south + 0, NOTHING])
+    states[1, :4] = torch.tensor([west + 2, NOTHING, south + 0, ONION])
+    following, _, _ = step(kitchen, states, torch.tensor([[5, 5]] * 2))
+    assert held_objects(following).tolist() == [[NOTHING, ONION], [NOTHING, NOTHING]]
+
+
 @pytest.mark.parametrize(("name", "count"), [("cramped_room", 125_266), ("forced_coordination", 300)])
 def test_reachable_states_are_as_many_as_an_independent_program_found(name: str, count: int) -> None:
     kitchen = replace(load_layout(name), counters=())
