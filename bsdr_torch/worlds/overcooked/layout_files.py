@@ -82,7 +82,7 @@ def load_package_layout(name: str) -> Layout:
         orders=tuple(sorted(listed)) or tuple(range(1, len(CONTENTS))),
         bonus_orders=tuple(sorted(bonus)),
         order_bonus=float(spec.get("order_bonus", 2)),
-        start_state=None if start_state is None else json.dumps(start_state),
+        start_state=None if start_state is None else json.dumps(start_state, default=str),
     )
 
 
@@ -137,7 +137,7 @@ def _from_yaml(path: Path) -> Layout:
             bonus_orders=tuple(sorted(bonus)),
             order_bonus=order_bonus,
             horizon=spec.get("horizon", 400),
-            start_state=None if start_state is None else json.dumps(start_state),
+            start_state=None if start_state is None else json.dumps(start_state, default=str),
         )
         start_states(layout)  # a wrong first state is an error of the file, so it is found here
         return layout
@@ -171,7 +171,7 @@ def _read_yaml(path: Path) -> dict[str, Any]:
         spec = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror})") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
         raise InputError(f"{path}: is not valid YAML ({' '.join(str(error).split())})") from None
     if not isinstance(spec, dict):
         raise InputError(f"{path}: expected keys ({', '.join(_YAML_KEYS)}) and values, got {spec!r}")

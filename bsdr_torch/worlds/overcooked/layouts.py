@@ -11,6 +11,7 @@ from bsdr_torch.errors import InputError
 Cell = tuple[int, int]
 
 FLOOR, COUNTER, POT, ONIONS, TOMATOES, DISHES, SERVING = " XPOTDS"
+_PLAYERS = "123456789"
 
 # The ways to fill a pot with up to three ingredients, as (onions, tomatoes). A recipe is an index into this.
 CONTENTS: tuple[Cell, ...] = ((0, 0), (1, 0), (2, 0), (3, 0), (0, 1), (1, 1), (2, 1), (0, 2), (1, 2), (0, 3))
@@ -37,7 +38,8 @@ class Layout:
         values: What a soup is worth, for each of `CONTENTS`, if it was ordered.
         orders: The recipes that are worth something.
         bonus_orders: Those worth `order_bonus` times their value.
-        counters: The counters that may hold things; an INTERACT with another does nothing.
+        counters: The counters that may hold things; an INTERACT with another does nothing, so that nothing can be
+            handed over it either (where both INTERACT at once, player 1 takes what player 0 lays down).
         horizon: Steps in a game.
         start_state: A first state as JSON, for kitchens that do not start empty.
 
@@ -105,14 +107,12 @@ class Layout:
 
 def parse_grid(name: str, rows: list[str]) -> tuple[tuple[str, ...], list[Cell]]:
     """A drawn grid, as terrain without the players, and where the players 1, 2... were drawn."""
-    drawn = {
-        int(cell): (x, y) for y, row in enumerate(rows) for x, cell in enumerate(row) if cell.isdigit() and cell != "0"
-    }
-    count = sum(cell.isdigit() for row in rows for cell in row)
-    if sorted(drawn) != list(range(1, count + 1)):
-        raise InputError(f"{name}: grid: players must be drawn as 1 and 2, once each, got {sorted(drawn)}")
-    terrain = tuple("".join(FLOOR if cell.isdigit() else cell for cell in row) for row in rows)
-    return terrain, [drawn[player] for player in sorted(drawn)]
+    drawn = [(int(cell), (x, y)) for y, row in enumerate(rows) for x, cell in enumerate(row) if cell in _PLAYERS]
+    numbers = sorted(number for number, _ in drawn)
+    if numbers != list(range(1, len(drawn) + 1)):
+        raise InputError(f"{name}: grid: players must be drawn as 1 and 2, once each, got {numbers}")
+    terrain = tuple("".join(FLOOR if cell in _PLAYERS else cell for cell in row) for row in rows)
+    return terrain, [cell for _, cell in sorted(drawn)]
 
 
 def usable_counters(grid: tuple[str, ...]) -> tuple[Cell, ...]:
@@ -214,6 +214,14 @@ def _check_recipes(layout: Layout) -> None:
             )
         if not isinstance(value, int | float) or not math.isfinite(value):
             raise InputError(f"{name}: value of {ingredients_of(recipe)}: expected a finite number, got {value!r}")
+    if not isinstance(layout.order_bonus, int | float) or math.isnan(layout.order_bonus):
+        raise InputError(f"{name}: order_bonus: expected a number, got {layout.order_bonus!r}")
+    for field in ("orders", "bonus_orders"):
+        recipes = getattr(layout, field)
+        if any(recipe not in range(1, len(CONTENTS)) for recipe in recipes):
+            raise InputError(f"{name}: {field}: expected indices into CONTENTS from 1 on, got {recipes}")
+        if len(set(recipes)) < len(recipes):
+            raise InputError(f"{name}: {field}: a recipe is given twice in {[ingredients_of(r) for r in recipes]}")
     for recipe in layout.bonus_orders:
         if recipe not in layout.orders:
             raise InputError(f"{name}: bonus_orders: {ingredients_of(recipe)} is not among the orders")

@@ -75,7 +75,7 @@ class RuleTables:
         value: `[deals]`, what is in the faced column after it.
         events: `[deals]` int16, bits of `EVENTS`.
         rewards: `[deals]` float32.
-        ticked: `[values]`, the pot one step later.
+        ticked: `[pot codes]`, the pot one step later (the ticks of a recipe follow one another).
     """
 
     poses: int
@@ -116,7 +116,7 @@ def rule_tables(layout: Layout, device: torch.device) -> RuleTables:
         events=torch.tensor([_bits(deal.events) for deal in deals], dtype=torch.int16, device=device),
         rewards=torch.tensor([deal.reward for deal in deals], dtype=torch.float32, device=device),
         ticked=torch.tensor(
-            [codes.index(_tick(layout, code)) for code in codes] + [0] * (values - len(codes)),
+            [number + (IDLE < tick < layout.cook_times[contents]) for number, (contents, tick) in enumerate(codes)],
             dtype=dtype,
             device=device,
         ),
@@ -205,12 +205,6 @@ def _add_ingredient(layout: Layout, codes: tuple[PotCode, ...], held: int, value
     if layout.rules == 2019 and onions + tomatoes + 1 == MAX_INGREDIENTS:
         return _Deal(NOTHING, codes.index(PotCode(contents, 0)), (potted, "cooking_started"))
     return _Deal(NOTHING, codes.index(PotCode(contents, IDLE)), (potted,))
-
-
-def _tick(layout: Layout, code: PotCode) -> PotCode:
-    if code.tick == IDLE:
-        return code
-    return PotCode(code.contents, min(code.tick + 1, layout.cook_times[code.contents]))
 
 
 def _bits(events: tuple[str, ...]) -> int:

@@ -8,9 +8,9 @@ from collections import deque
 import torch
 from torch import Tensor
 
-from bsdr_torch.worlds.overcooked import DIRECTIONS, INTERACT, Layout, pot_codes, state_dtype
+from bsdr_torch.worlds.overcooked import CONTENTS, DIRECTIONS, INTERACT, Layout, pot_codes, state_dtype
 from bsdr_torch.worlds.overcooked.layouts import COUNTER, DISHES, FLOOR, ONIONS, POT, SERVING, TOMATOES, Cell
-from bsdr_torch.worlds.overcooked.state import IDLE, NUM_OBJECTS
+from bsdr_torch.worlds.overcooked.state import DISH, IDLE, NOTHING, ONION, SOUP, TOMATO
 
 
 def random_states(layout: Layout, count: int, seed: int) -> Tensor:
@@ -23,19 +23,33 @@ def random_states(layout: Layout, count: int, seed: int) -> Tensor:
     def draw(limit: int, columns: int) -> Tensor:
         return torch.randint(limit, (count, columns), generator=generator)
 
-    first = draw(len(layout.floor), 1)
-    second = (first + 1 + draw(len(layout.floor) - 1, 1)) % len(layout.floor)
+    def one_of(choices: list[int], columns: int) -> Tensor:
+        return torch.tensor(choices)[draw(len(choices), columns)]
 
     def things(columns: int) -> Tensor:
-        return draw(NUM_OBJECTS, columns) * draw(2, columns)
+        soups = [SOUP + contents for contents in range(1, len(CONTENTS)) if _can_cook(layout, contents)]
+        return one_of([NOTHING, ONION, TOMATO, DISH, *soups], columns) * draw(2, columns)
 
-    codes, pots = pot_codes(layout), len(layout.pots)
-    idle = torch.tensor([number for number, code in enumerate(codes) if code.tick == IDLE])
-    ready = torch.tensor([number for number, code in enumerate(codes) if code.tick == layout.cook_times[code.contents]])
-    kinds = torch.stack([draw(len(codes), pots), ready[draw(len(ready), pots)], *[idle[draw(len(idle), pots)]] * 2])
+    first = draw(len(layout.floor), 1)
+    second = (first + 1 + draw(len(layout.floor) - 1, 1)) % len(layout.floor)
+    codes, pots = list(enumerate(pot_codes(layout))), len(layout.pots)
+    idle = [number for number, (contents, tick) in codes if tick == IDLE and _can_wait(layout, contents)]
+    cooking = [number for number, (contents, tick) in codes if tick != IDLE and _can_cook(layout, contents)]
+    ready = [number for number in cooking if codes[number][1].tick == layout.cook_times[codes[number][1].contents]]
+    kinds = torch.stack([one_of(cooking, pots), one_of(ready, pots), one_of(idle, pots), one_of(idle, pots)])
     pot = kinds.gather(0, draw(4, pots).unsqueeze(0)).squeeze(0)
     players = [first * 4 + draw(4, 1), things(1), second * 4 + draw(4, 1), things(1)]
     return torch.cat([*players, pot, things(len(layout.counters))], dim=1).to(state_dtype(layout))
+
+
+def _can_cook(layout: Layout, contents: int) -> bool:
+    """Under the rules of 2019 only three of a kind."""
+    return layout.rules == 2020 or CONTENTS[contents] in ((3, 0), (0, 3))
+
+
+def _can_wait(layout: Layout, contents: int) -> bool:
+    """Under the rules of 2019 a full pot cooks, and nothing is mixed."""
+    return layout.rules == 2020 or (sum(CONTENTS[contents]) < 3 and 0 in CONTENTS[contents])
 
 
 def random_joint_actions(count: int, seed: int) -> Tensor:

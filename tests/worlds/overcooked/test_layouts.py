@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 
 from bsdr_torch.errors import InputError
 from bsdr_torch.worlds.overcooked import (
@@ -135,6 +139,9 @@ def test_a_file_says_all_that_a_kitchen_needs(tmp_path: Path) -> None:
         (GRID, ("orders: [[]]",), r"orders\[0\]: expected a list of 1 to 3"),
         (GRID, ("orders: [[onion]]", "bonus_orders: [[tomato]]"), "bonus_orders: .* is not among the orders"),
         (GRID, ("start_state: {players: []}",), "start_state: record 0: players: a state has two players, got 0"),
+        (GRID, ("orders: [[onion], [onion]]",), "orders: a recipe is given twice"),
+        (GRID, ("order_bonus: .nan",), "order_bonus: expected a number, got nan"),
+        (GRID.replace("1", "²"), (), "grid: players must be drawn as 1 and 2, once each, got"),
         (GRID, ("colour: red",), "unknown key 'colour'"),
         (GRID, ("grid: 3",), "grid: expected the kitchen drawn as text, got 3"),
         (GRID, ("orders: {",), "is not valid YAML"),
@@ -145,6 +152,33 @@ def test_a_wrong_file_is_refused_with_its_name_and_the_field(
 ) -> None:
     with pytest.raises(InputError, match=f"kitchen.yaml: {message}"):
         _kitchen(tmp_path, grid, *lines)
+
+
+_VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-2, 2021)
+    | st.floats()
+    | st.dates()
+    | st.sampled_from(["onion", "all", GRID]),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["onion", "tomato", "ingredients", "time", "value", "players"]), inner)
+    ),
+    max_leaves=8,
+)
+
+
+@given(
+    spec=st.dictionaries(
+        st.sampled_from(sorted({field.name for field in fields(Layout)} - {"name"} | {"value"})), _VALUES
+    )
+)
+def test_any_file_is_read_or_refused(tmp_path_factory: pytest.TempPathFactory, spec: dict[str, object]) -> None:
+    path = tmp_path_factory.mktemp("fuzz") / "kitchen.yaml"
+    path.write_text(yaml.safe_dump({"grid": GRID, **spec}))
+    with contextlib.suppress(InputError):
+        assert load_layout(path).name == "kitchen"
 
 
 def test_unknown_names_and_missing_files_are_refused() -> None:

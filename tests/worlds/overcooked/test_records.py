@@ -77,7 +77,7 @@ def test_no_records_are_no_states(kitchen) -> None:
 def test_states_of_2019_can_be_drawn_by_overcooked_ai() -> None:
     kitchen = load_layout("coordination_ring")
     states = random_states(kitchen, 200, seed=2)
-    assert torch.equal(from_overcooked(kitchen, to_overcooked(kitchen, states)), _full_pots_cook(kitchen, states))
+    assert torch.equal(from_overcooked(kitchen, to_overcooked(kitchen, states)), states)
 
 
 @pytest.mark.parametrize(
@@ -175,14 +175,3 @@ def test_other_orders_are_noticed() -> None:
         InputError, match=r"bonus_orders is \[\], and soup_coordination has .*correct the layout's file"
     ):
         check_orders(kitchen, record)
-
-
-def _full_pots_cook(kitchen, states: torch.Tensor) -> torch.Tensor:
-    """Under the rules of 2019 a full pot is never idle, so a record of one reads as its first tick."""
-    states = states.clone()
-    codes = pot_codes(kitchen)
-    for number, (contents, tick) in enumerate(codes):
-        if tick == -1 and contents in (3, 6, 8, 9):
-            pots = states[:, 4 : 4 + len(kitchen.pots)]
-            pots[pots == number] = codes.index((contents, 0))
-    return states
