@@ -195,6 +195,16 @@ def test_vector_games_are_seeded_and_start_again_by_themselves() -> None:
     assert not info["_shaped_reward"].any()
 
 
+def test_the_step_that_starts_a_game_again_earns_nothing() -> None:
+    plan = [N, E, *SERVE]
+    for horizon, earned in ((len(plan), 20.0), (len(plan) - 1, 0.0)):
+        env = OvercookedVectorEnv(2, partner=waiting_partner, horizon=horizon)
+        env.reset(seed=0)
+        for action in plan:
+            rewards = env.step([action, action])[1]
+        assert rewards.tolist() == [earned, earned]
+
+
 def test_tensors_stay_tensors_on_request() -> None:
     env = OvercookedVectorEnv(16, tensors=True)
     env.reset(seed=0)
