@@ -9,3 +9,8 @@ from bsdr_torch.worlds.gridworld_env import GridWorldEnv
 __all__ = ["GridWorld", "GridWorldEnv", "world_folder", "world_names"]
 
 gymnasium.register(id="bsdr_torch/GridWorld-v0", entry_point="bsdr_torch.worlds.gridworld_env:GridWorldEnv")
+gymnasium.register(
+    id="bsdr_torch/Overcooked-v0",
+    entry_point="bsdr_torch.worlds.overcooked.gym_env:OvercookedEnv",
+    vector_entry_point="bsdr_torch.worlds.overcooked.gym_env:OvercookedVectorEnv",
+)
