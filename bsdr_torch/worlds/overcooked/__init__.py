@@ -1,6 +1,7 @@
 """Overcooked kitchens for two, simulated in batches on any device."""
 
 from bsdr_torch.worlds.overcooked.dynamics import JOINT_ACTIONS, happened, step, successor_outcomes, successors
+from bsdr_torch.worlds.overcooked.grid_encoding import GRID_CHANNELS, encode_grid
 from bsdr_torch.worlds.overcooked.layout_files import (
     layout_names,
     load_layout,
@@ -8,6 +9,7 @@ from bsdr_torch.worlds.overcooked.layout_files import (
     package_layout_names,
 )
 from bsdr_torch.worlds.overcooked.layouts import CONTENTS, DIRECTIONS, Layout
+from bsdr_torch.worlds.overcooked.planning_features import FEATURE_GROUPS, FEATURE_NAMES, encode_features
 from bsdr_torch.worlds.overcooked.records import (
     check_orders,
     from_overcooked,
@@ -22,6 +24,7 @@ from bsdr_torch.worlds.overcooked.state import (
     cells,
     check_states,
     counter_objects,
+    ego_first,
     hash_states,
     held_objects,
     orientations,
@@ -34,32 +37,57 @@ from bsdr_torch.worlds.overcooked.state import (
     unique_states,
     width,
 )
+from bsdr_torch.worlds.overcooked.symmetries import (
+    ACTION_IMAGES,
+    NUM_SYMMETRIES,
+    compose,
+    feature_sources,
+    inverse,
+    permute_features,
+    turn_action_values,
+    turn_actions,
+    turn_grid,
+    turn_layout,
+    turn_states,
+)
 
 __all__ = [
     "ACTIONS",
+    "ACTION_IMAGES",
     "CONTENTS",
     "DIRECTIONS",
     "EVENTS",
+    "FEATURE_GROUPS",
+    "FEATURE_NAMES",
+    "GRID_CHANNELS",
     "INTERACT",
     "JOINT_ACTIONS",
     "NUM_ACTIONS",
+    "NUM_SYMMETRIES",
     "STAY",
     "Layout",
     "cells",
     "check_orders",
     "check_states",
+    "compose",
     "counter_objects",
+    "ego_first",
+    "encode_features",
+    "encode_grid",
+    "feature_sources",
     "from_overcooked",
     "from_records",
     "happened",
     "hash_states",
     "held_objects",
+    "inverse",
     "layout_names",
     "load_layout",
     "load_package_layout",
     "orientations",
     "package_layout_names",
     "parse_record",
+    "permute_features",
     "pot_codes",
     "pot_contents",
     "pot_ticks",
@@ -72,6 +100,11 @@ __all__ = [
     "swap_players",
     "to_overcooked",
     "to_records",
+    "turn_action_values",
+    "turn_actions",
+    "turn_grid",
+    "turn_layout",
+    "turn_states",
     "unique_states",
     "width",
 ]

@@ -1,0 +1,227 @@
+"""Kitchen states as a short vector: where everything is, by the ego's own ways through the kitchen.
+
+One width for all kitchens, and nothing that names a cell: a place is known by how many moves away it is, and by which
+of the four moves lead there. So what is learned in one kitchen can be used in another. Features whose name ends in a
+direction (`_north`, `_south`, `_east`, `_west`) change places when the kitchen is turned, the others stay as they are
+(`symmetries.permute_features`).
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from bsdr_torch.worlds.overcooked.feature_tables import (
+    COUNTER_GOALS,
+    FACED,
+    GOALS,
+    HAND_FACTS,
+    POT_FACTS,
+    POT_GOALS,
+    RECIPE_NAMES,
+    STANCE,
+    FeatureTables,
+    feature_tables,
+)
+from bsdr_torch.worlds.overcooked.layouts import Layout
+from bsdr_torch.worlds.overcooked.paths import FAR, FIXED_PLACES
+from bsdr_torch.worlds.overcooked.rules import ACTIONS, EVENTS
+from bsdr_torch.worlds.overcooked.state import FIRST_POT, HELD, NUM_OBJECTS, POSE, check_shape, ego_first
+
+POT_SLOTS = 2  # the pots that are described one by one, the ego's nearest first
+NEAR = 8  # the number of moves at which nearness is a half
+LONG_DETOUR = 8  # a detour of so many moves is as good as no way
+
+_OWN_GOALS = (*GOALS, "handover")
+_DIRECTIONS = ACTIONS[:4]
+
+# What each group of features is, in the order of the vector:
+#   near            NEAR / (NEAR + moves until the ego faces the nearest such thing), 0 if there is none in reach.
+#                   A handover is a free counter, as far as both players' ways to it together.
+#   reach           1 if there is one in reach
+#   detour          extra / LONG_DETOUR moves because the partner stands in the way, at most 1, as if no way is left
+#   toward          how many moves nearer each move brings the ego, the partner not counted as an obstacle
+#   around          the same where the partner is an obstacle
+#   partner_near... the partner's, with the ego in the way
+#   stance          where the ego looks; which moves run into something, into the partner, or change nothing; how
+#                   far away the partner is in each direction; whether the ego faces the partner
+#   hand            what the ego holds, and of soups the ingredients and the worth beside that of the best recipe
+#   facing          what the ego faces
+#   interact        what an INTERACT would do now (`EVENTS`), and whether it would do anything
+#   pot             the POT_SLOTS pots that are nearest to the ego (then to the partner): `POT_FACTS`
+#   lying           how many lie on counters, n / (2 + n)
+#   recipes         what each soup is worth beside the best one, and by which rules one cooks: the same in all
+#                   states of a kitchen
+_GROUPS: dict[str, tuple[str, ...]] = {
+    "near": (*_OWN_GOALS, "partner"),
+    "partner_near": GOALS,
+    "reach": (*_OWN_GOALS, "partner"),
+    "partner_reach": GOALS,
+    "detour": _OWN_GOALS,
+    "partner_detour": GOALS,
+    "toward": tuple(f"{goal}_{direction}" for goal in (*_OWN_GOALS, "partner") for direction in _DIRECTIONS),
+    "around": tuple(f"{goal}_{direction}" for goal in _OWN_GOALS for direction in _DIRECTIONS),
+    "stance": STANCE,
+    "partner_looks": _DIRECTIONS,
+    "hand": HAND_FACTS,
+    "partner_hand": HAND_FACTS,
+    "facing": FACED,
+    "interact": (*EVENTS, "anything"),
+    "partner_interact": (*EVENTS, "anything"),
+    "pot": tuple(f"{slot}_{fact}" for slot in range(POT_SLOTS) for fact in ("near", "partner_near", *POT_FACTS)),
+    "lying": COUNTER_GOALS[:-1],
+    "recipes": (*RECIPE_NAMES, "start_by_hand"),
+}
+FEATURE_NAMES: tuple[str, ...] = tuple(f"{group}_{name}" for group, names in _GROUPS.items() for name in names)
+
+
+def _slices() -> dict[str, slice]:
+    ends = [sum(map(len, list(_GROUPS.values())[: number + 1])) for number in range(len(_GROUPS))]
+    return {group: slice(end - len(_GROUPS[group]), end) for group, end in zip(_GROUPS, ends, strict=True)}
+
+
+# Where each group is: `features[:, FEATURE_GROUPS["near"]]`.
+FEATURE_GROUPS: dict[str, slice] = _slices()
+
+
+def encode_features(layout: Layout, states: Tensor, seat: int | Tensor) -> Tensor:
+    """States as planning features, `[N, F]` float32, F = `len(FEATURE_NAMES)`, most of them in [0, 1].
+
+    Args:
+        layout: The kitchen.
+        states: `[N, W]`, packed as in `state`.
+        seat: Who is the ego: 0 or 1 for all, or `[N]` integers.
+
+    Example:
+        >>> from bsdr_torch.worlds.overcooked import load_layout, start_states
+        >>> kitchen = load_layout("cramped_room")
+        >>> features = encode_features(kitchen, start_states(kitchen), seat=0)
+        >>> features[0, FEATURE_NAMES.index("toward_onions_west")]  # one turn, and the onions are in front
+        tensor(1.)
+    """
+    check_shape(layout, states)
+    tables = feature_tables(layout, states.device)
+    states = ego_first(states, seat)
+    (ego, partner), (hand, partner_hand) = ([states[:, column].int() for column in pair] for pair in (POSE, HELD))
+    slots = states[:, FIRST_POT:].t().contiguous().int()
+    pots, counters = slots[: len(layout.pots)], slots[len(layout.pots) :]
+    pot_goals = tables.pot_goals.index_select(0, pots.flatten()).view(pots.shape)
+    counter_goals = tables.counter_goals.index_select(0, counters.flatten()).view(counters.shape)
+    own, partners = _distances(tables.paths, ego, partner), _distances(tables.partner_paths, partner, ego)
+    goals = torch.cat(
+        [
+            _nearest(own, pot_goals, counter_goals),
+            _handover(layout, own, partners, counter_goals),
+            own[-1:, :, 1:].expand(-1, -1, 2, -1),  # the partner is only there where they are an obstacle
+        ]
+    )
+    partner_goals = _nearest(partners, pot_goals, counter_goals)
+    features = torch.empty((len(states), len(FEATURE_NAMES)), device=states.device)
+    _write_ways(features, goals, partner_goals)
+    outcomes = tables.outcomes.index_select(0, _deal(tables, states, ego, hand))
+    partner_outcomes = tables.outcomes.index_select(0, _deal(tables, states, partner, partner_hand))
+    parts = {
+        "stance": tables.stances.index_select(0, torch.add(partner >> 2, ego, alpha=len(layout.floor))),
+        "partner_looks": tables.looks.index_select(0, partner & 3),
+        "hand": tables.hands.index_select(0, hand),
+        "partner_hand": tables.hands.index_select(0, partner_hand),
+        "facing": outcomes[:, : len(FACED)],
+        "interact": outcomes[:, len(FACED) :],
+        "partner_interact": partner_outcomes[:, len(FACED) :],
+        "pot": _nearest_pots(layout, tables, own, partners, pots),
+        "lying": _lying(counter_goals).t(),
+        "recipes": tables.recipes,
+    }
+    for group, part in parts.items():
+        features[:, FEATURE_GROUPS[group]] = part
+    return features
+
+
+def _write_ways(features: Tensor, goals: Tensor, partner_goals: Tensor) -> None:
+    """Write the groups near to around, from distances `[G, M, 2, N]` of the ego and of the partner."""
+    now, partner_now = goals[:, 0], partner_goals[:, 0]
+    progress = goals[:, :1] - goals[:, 1:]
+    parts = [
+        *(now[:, 0], partner_now[:, 0]),
+        *(now[:-1, 1] - now[:-1, 0], partner_now[:, 1] - partner_now[:, 0]),
+        *(progress[:, :, 0].flatten(0, 1), progress[:-1, :, 1].flatten(0, 1)),
+    ]
+    rows = torch.cat(parts).t().contiguous()  # turned while they are bytes, which is faster than as floats
+    near, extra = len(now) + len(partner_now), len(now) - 1 + len(partner_now)
+    in_reach = (rows[:, :near] < FAR).float()
+    features[:, :near] = in_reach * NEAR / (rows[:, :near] + float(NEAR))
+    features[:, near : 2 * near] = in_reach
+    features[:, 2 * near : 2 * near + extra] = rows[:, near : near + extra].clamp(max=LONG_DETOUR) / LONG_DETOUR
+    features[:, 2 * near + extra : near + rows.shape[1]] = rows[:, near + extra :]
+
+
+def _distances(paths: Tensor, walker: Tensor, other: Tensor) -> Tensor:
+    """`[T, 5 or 1, 2, N]` int8 moves to each target: now and after each move; without and with the other in the way."""
+    worlds, poses, targets, moves = paths.shape
+    rows = torch.cat([walker + (worlds - 1) * poses, torch.add(walker, other >> 2, alpha=poses)])
+    found = paths.view(-1, targets * moves).index_select(0, rows)
+    return found.t().contiguous().view(targets, moves, 2, len(walker))
+
+
+def _nearest(distances: Tensor, pot_goals: Tensor, counter_goals: Tensor) -> Tensor:
+    """`[T, M, 2, N]` to targets -> `[14, M, 2, N]` to the nearest that is one of `GOALS`."""
+    fixed, pots = len(FIXED_PLACES), len(pot_goals)
+    goals = [distances[:fixed]]
+    for slots, kinds, names in (
+        (distances[fixed : fixed + pots], pot_goals, POT_GOALS),
+        (distances[fixed + pots : -1], counter_goals, COUNTER_GOALS),
+    ):
+        goals += [_least(slots | _hidden(kinds, kind)) for kind in range(len(names))]
+    return torch.cat(goals)
+
+
+def _handover(layout: Layout, own: Tensor, partners: Tensor, counter_goals: Tensor) -> Tensor:
+    """`[1, 5, 2, N]`: the length of the shortest way of both players to a free counter."""
+    counters = slice(len(FIXED_PLACES) + len(layout.pots), -1)
+    both = (own[counters].view(torch.uint8) + partners[counters].view(torch.uint8)).clamp_(max=FAR).view(torch.int8)
+    return _least(both | _hidden(counter_goals, COUNTER_GOALS.index("free_counter")))
+
+
+def _hidden(kinds: Tensor, kind: int) -> Tensor:
+    """`[slots, N]` -> `[slots, 1, 1, N]`: `FAR` where a slot is not of a kind, else 0."""
+    return ((kinds != kind).to(torch.int8) * FAR).view(len(kinds), 1, 1, -1)
+
+
+def _least(distances: Tensor) -> Tensor:
+    """`[slots, M, 2, N]` -> `[1, M, 2, N]`, `FAR` if there are no slots."""
+    if not len(distances):
+        return distances.new_full((1, *distances.shape[1:]), FAR)
+    return distances.amin(0, keepdim=True)
+
+
+def _deal(tables: FeatureTables, states: Tensor, pose: Tensor, hand: Tensor) -> Tensor:
+    """`[N]`: what the player faces and holds, as a row of `tables.outcomes`."""
+    faced = states.gather(1, tables.faced_column.index_select(0, pose).unsqueeze(1)).squeeze(1)
+    kind = tables.faced_kind.index_select(0, pose)
+    thing = tables.things.view(-1).index_select(0, torch.add(faced, kind, alpha=tables.things.shape[1]))
+    return torch.add(hand, thing, alpha=NUM_OBJECTS)
+
+
+def _nearest_pots(layout: Layout, tables: FeatureTables, own: Tensor, partners: Tensor, pots: Tensor) -> Tensor:
+    """`[N, POT_SLOTS * 11]`: the pots, ordered by distance.
+
+    The order is by everything that is told of a pot, so that pots which tie are told alike: an order that knows
+    the pots' places would change when the kitchen is turned.
+    """
+    places = slice(len(FIXED_PLACES), len(FIXED_PLACES) + len(layout.pots))
+    keys = (own[places, 0, 0].int() << 24) + (partners[places, 0, 0].int() << 16) + pots
+    missing = (FAR << 24) + (FAR << 16) + len(tables.pots) - 1
+    keys = torch.nn.functional.pad(keys, (0, 0, 0, max(0, POT_SLOTS - len(keys))), value=missing)
+    if len(layout.pots) > 1:
+        keys = keys.sort(0).values
+    keys = keys[:POT_SLOTS].t()
+    ways = torch.stack([keys >> 24, (keys >> 16) & 0xFF], dim=2)
+    near = (ways < FAR) * NEAR / (NEAR + ways)
+    facts = tables.pots.index_select(0, (keys & 0xFFFF).flatten()).view(len(keys), POT_SLOTS, -1)
+    return torch.cat([near, facts], dim=2).flatten(1)
+
+
+def _lying(counter_goals: Tensor) -> Tensor:
+    """`[counters, N]` -> `[4, N]`: how many onions, tomatoes, dishes and soups lie on counters."""
+    counts = torch.stack([(counter_goals == kind).sum(0) for kind in range(len(COUNTER_GOALS) - 1)])
+    return counts / (2 + counts)
