@@ -37,7 +37,13 @@ from bsdr_torch.worlds.overcooked.state import (
 )
 
 POT_GOALS = ("empty_pot", "part_pot", "full_pot", "cooking_pot", "ready_pot")
-COUNTER_GOALS = ("counter_onion", "counter_tomato", "counter_dish", "counter_soup", "free_counter")
+COUNTER_GOALS = (
+    "free_counter",
+    "counter_onion",
+    "counter_tomato",
+    "counter_dish",
+    "counter_soup",
+)  # as objects are numbered
 # What one may want to walk to: dispensers, the serving place, pots by what is going on in them (a full pot does not
 # cook yet), and counters by what lies on them.
 GOALS = ("onions", "tomatoes", "dishes", "serving", *POT_GOALS, *COUNTER_GOALS)
@@ -69,31 +75,36 @@ class FeatureTables:
         paths: `[F + 1, P, T, 5]` int8, the walking distances.
         partner_paths: `[F + 1, P, T, 1]` int8, those of now alone.
         pot_goals: `[pot codes]` uint8, which of `POT_GOALS` a pot is.
-        counter_goals: `[objects]` uint8, which of `COUNTER_GOALS` a counter is, by what lies on it.
+        goal_numbers: `[5, 1, 1]` uint8, 0 to 4: the numbers of `POT_GOALS`, and of `COUNTER_GOALS`.
         stances: `[pairs, 21]`, `STANCE`.
         looks: `[4, 4]`, the orientation.
-        hands: `[objects, 8]`, `HAND_FACTS`.
         pots: `[pot codes + 1, 9]`, `POT_FACTS`; the last row is for a pot that does not exist.
         recipes: `[10]`, what the soups are worth, and whether one starts to cook by hand.
         faced_kind: `[P]` int32, what kind of thing is faced.
         faced_column: `[P]` int64, the column of the state that tells more of it.
         things: `[kinds, values]` int32, what is faced, by its kind and what is in the column.
-        outcomes: `[things * objects, 29]`, `FACED`, `EVENTS` and whether there would be any, by what is faced and held.
+        doings: `[things * objects, 37]`, by what is faced and held: `FACED`, `HAND_FACTS`, the `EVENTS` of an INTERACT,
+            and whether there would be any.
+        partner_doings: `[things * objects, 21]`, the same without `FACED`.
+        num_pots: How many pots there are.
+        num_cells: F.
     """
 
     paths: Tensor
     partner_paths: Tensor
     pot_goals: Tensor
-    counter_goals: Tensor
+    goal_numbers: Tensor
     stances: Tensor
     looks: Tensor
-    hands: Tensor
     pots: Tensor
     recipes: Tensor
     faced_kind: Tensor
     faced_column: Tensor
     things: Tensor
-    outcomes: Tensor
+    doings: Tensor
+    partner_doings: Tensor
+    num_pots: int
+    num_cells: int
 
 
 @cache
@@ -103,24 +114,25 @@ def feature_tables(layout: Layout, device: torch.device) -> FeatureTables:
     kinds, columns = _faced(layout)
     things = _things(layout)
     worth = relative_rewards(layout)
+    doings = _doings(layout, kinds, columns, things)
     return FeatureTables(
         paths=paths.to(device),
         partner_paths=paths[..., :1].contiguous().to(device),
         pot_goals=torch.tensor(
             [_pot_goal(layout, code) for code in pot_codes(layout)], dtype=torch.uint8, device=device
         ),
-        counter_goals=torch.tensor(
-            [_counter_goal(thing) for thing in range(NUM_OBJECTS)], dtype=torch.uint8, device=device
-        ),
+        goal_numbers=torch.arange(5, dtype=torch.uint8, device=device).view(-1, 1, 1),
         stances=_stances(layout).to(device),
         looks=torch.eye(4, device=device),
-        hands=torch.tensor([_hand_facts(worth, thing) for thing in range(NUM_OBJECTS)], device=device),
         pots=torch.tensor([*(_pot_facts(layout, worth, code) for code in pot_codes(layout)), [0.0] * 9], device=device),
         recipes=torch.tensor([*worth[1:], float(layout.rules == 2020)], device=device),
         faced_kind=torch.tensor(kinds, dtype=torch.int32, device=device),
         faced_column=torch.tensor(columns, device=device),
         things=things.to(device),
-        outcomes=_outcomes(layout, kinds, columns, things).to(device),
+        doings=doings.to(device),
+        partner_doings=doings[:, len(FACED) :].contiguous().to(device),
+        num_pots=len(layout.pots),
+        num_cells=len(layout.floor),
     )
 
 
@@ -220,28 +232,26 @@ def _things(layout: Layout) -> Tensor:
     return things
 
 
-def _outcomes(layout: Layout, kinds: list[int], columns: list[int], things: Tensor) -> Tensor:
-    """`[things * objects, 29]`: what an INTERACT does with an example of each thing, holding each object."""
+def _doings(layout: Layout, kinds: list[int], columns: list[int], things: Tensor) -> Tensor:
+    """`[things * objects, 37]`, found by an INTERACT with an example of each thing, holding each object."""
     states = torch.zeros((_NUM_THINGS, NUM_OBJECTS, width(layout)), dtype=state_dtype(layout))
     faced = torch.zeros((_NUM_THINGS, NUM_OBJECTS, len(FACED)))
-    exists = torch.zeros((_NUM_THINGS, 1, 1))
     for thing in range(_NUM_THINGS):
         kind, value = (int(place) for place in (things == thing).nonzero()[0])
-        if kind not in kinds:
-            continue  # nobody can face it in this kitchen
-        pose = kinds.index(kind)
+        # What this kitchen does not have, nobody looks up: any pose will do.
+        pose = kinds.index(kind) if kind in kinds else 0
         states[thing, :, POSE[0]] = pose
         states[thing, :, POSE[1]] = 4 * int(pose < 4)  # anywhere else
         states[thing, :, HELD[0]] = torch.arange(NUM_OBJECTS).to(states.dtype)
-        if kind in (_POT_KIND, _COUNTER_KIND):
+        if kind in (_POT_KIND, _COUNTER_KIND) and kind in kinds:
             states[thing, :, columns[pose]] = value
-        name = _thing_name(layout, thing, value)
-        faced[thing, :, FACED.index(name)] = 1
-        exists[thing] = 1
+        faced[thing, :, FACED.index(_thing_name(layout, thing, value))] = 1
     joint_actions = torch.tensor([[INTERACT, STAY]]).repeat(_NUM_THINGS * NUM_OBJECTS, 1)
     _, _, events = step(layout, states.flatten(0, 1), joint_actions)
-    done = (events[:, :1] >> torch.arange(len(EVENTS)) & 1).float().view(_NUM_THINGS, NUM_OBJECTS, -1) * exists
-    return torch.cat([faced, done, done.amax(2, keepdim=True)], dim=2).flatten(0, 1)
+    done = (events[:, :1] >> torch.arange(len(EVENTS)) & 1).float()
+    worth = relative_rewards(layout)
+    hands = torch.tensor([_hand_facts(worth, thing) for thing in range(NUM_OBJECTS)]).repeat(_NUM_THINGS, 1)
+    return torch.cat([faced.flatten(0, 1), hands, done, done.amax(1, keepdim=True)], dim=1)
 
 
 def _thing_name(layout: Layout, thing: int, value: int) -> str:

@@ -8,6 +8,8 @@ direction (`_north`, `_south`, `_east`, `_west`) change places when the kitchen 
 
 from __future__ import annotations
 
+from itertools import accumulate
+
 import torch
 from torch import Tensor
 
@@ -17,7 +19,6 @@ from bsdr_torch.worlds.overcooked.feature_tables import (
     GOALS,
     HAND_FACTS,
     POT_FACTS,
-    POT_GOALS,
     RECIPE_NAMES,
     STANCE,
     FeatureTables,
@@ -31,27 +32,28 @@ from bsdr_torch.worlds.overcooked.state import FIRST_POT, HELD, NUM_OBJECTS, POS
 POT_SLOTS = 2  # the pots that are described one by one, the ego's nearest first
 NEAR = 8  # the number of moves at which nearness is a half
 LONG_DETOUR = 8  # a detour of so many moves is as good as no way
+ROWS_AT_ONCE = 8192  # so that what is made on the way stays near the processor, and small
 
 _OWN_GOALS = (*GOALS, "handover")
 _DIRECTIONS = ACTIONS[:4]
 
-# What each group of features is, in the order of the vector:
-#   near            NEAR / (NEAR + moves until the ego faces the nearest such thing), 0 if there is none in reach.
-#                   A handover is a free counter, as far as both players' ways to it together.
-#   reach           1 if there is one in reach
-#   detour          extra / LONG_DETOUR moves because the partner stands in the way, at most 1, as if no way is left
-#   toward          how many moves nearer each move brings the ego, the partner not counted as an obstacle
-#   around          the same where the partner is an obstacle
-#   partner_near... the partner's, with the ego in the way
-#   stance          where the ego looks; which moves run into something, into the partner, or change nothing; how
-#                   far away the partner is in each direction; whether the ego faces the partner
-#   hand            what the ego holds, and of soups the ingredients and the worth beside that of the best recipe
-#   facing          what the ego faces
-#   interact        what an INTERACT would do now (`EVENTS`), and whether it would do anything
-#   pot             the POT_SLOTS pots that are nearest to the ego (then to the partner): `POT_FACTS`
-#   lying           how many lie on counters, n / (2 + n)
-#   recipes         what each soup is worth beside the best one, and by which rules one cooks: the same in all
-#                   states of a kitchen
+# The groups of features, in the order of the vector:
+#   near       NEAR / (NEAR + moves until the ego faces the nearest such thing), 0 if there is none in reach.
+#              A handover is a free counter, as far away as both players' ways to it are long.
+#   reach      1 if there is one in reach
+#   detour     extra moves because the partner stands in the way, / LONG_DETOUR; 1 if it is longer or no way is left
+#   partner_*  the same of the partner, with the ego in the way
+#   toward     by how many moves each move brings the ego nearer, as if the partner were not there
+#   around     the same with the partner in the way
+#   stance     where the ego looks; which moves run into something, into the partner, or change nothing; how far
+#              away the partner is in each direction, / 8; whether the ego faces the partner
+#   hand       what the ego holds, and of soups the ingredients and the worth beside that of the best recipe
+#   facing     what the ego faces
+#   interact   what an INTERACT would do now (`EVENTS`), and whether it would do anything
+#   pot        `POT_FACTS` of the POT_SLOTS pots that are nearest to the ego, then to the partner
+#   lying      how many lie on counters, n / (2 + n)
+#   recipes    what each soup is worth beside the best one, and 1 if one starts to cook by hand (the rules of 2020):
+#              the same in all states of a kitchen
 _GROUPS: dict[str, tuple[str, ...]] = {
     "near": (*_OWN_GOALS, "partner"),
     "partner_near": GOALS,
@@ -63,20 +65,20 @@ _GROUPS: dict[str, tuple[str, ...]] = {
     "around": tuple(f"{goal}_{direction}" for goal in _OWN_GOALS for direction in _DIRECTIONS),
     "stance": STANCE,
     "partner_looks": _DIRECTIONS,
-    "hand": HAND_FACTS,
-    "partner_hand": HAND_FACTS,
     "facing": FACED,
+    "hand": HAND_FACTS,
     "interact": (*EVENTS, "anything"),
+    "partner_hand": HAND_FACTS,
     "partner_interact": (*EVENTS, "anything"),
     "pot": tuple(f"{slot}_{fact}" for slot in range(POT_SLOTS) for fact in ("near", "partner_near", *POT_FACTS)),
-    "lying": COUNTER_GOALS[:-1],
+    "lying": COUNTER_GOALS[1:],
     "recipes": (*RECIPE_NAMES, "start_by_hand"),
 }
 FEATURE_NAMES: tuple[str, ...] = tuple(f"{group}_{name}" for group, names in _GROUPS.items() for name in names)
 
 
 def _slices() -> dict[str, slice]:
-    ends = [sum(map(len, list(_GROUPS.values())[: number + 1])) for number in range(len(_GROUPS))]
+    ends = list(accumulate(map(len, _GROUPS.values())))
     return {group: slice(end - len(_GROUPS[group]), end) for group, end in zip(_GROUPS, ends, strict=True)}
 
 
@@ -85,7 +87,7 @@ FEATURE_GROUPS: dict[str, slice] = _slices()
 
 
 def encode_features(layout: Layout, states: Tensor, seat: int | Tensor) -> Tensor:
-    """States as planning features, `[N, F]` float32, F = `len(FEATURE_NAMES)`, most of them in [0, 1].
+    """States as planning features, `[N, F]` float32, F = `len(FEATURE_NAMES)`, all of them in [-2, 2].
 
     Args:
         layout: The kitchen.
@@ -95,46 +97,47 @@ def encode_features(layout: Layout, states: Tensor, seat: int | Tensor) -> Tenso
     Example:
         >>> from bsdr_torch.worlds.overcooked import load_layout, start_states
         >>> kitchen = load_layout("cramped_room")
-        >>> features = encode_features(kitchen, start_states(kitchen), seat=0)
-        >>> features[0, FEATURE_NAMES.index("toward_onions_west")]  # one turn, and the onions are in front
+        >>> features = encode_features(kitchen, start_states(kitchen), seat=1)
+        >>> features[0, FEATURE_NAMES.index("toward_dishes_south")]  # one turn, and the dishes are in front
         tensor(1.)
     """
     check_shape(layout, states)
     tables = feature_tables(layout, states.device)
     states = ego_first(states, seat)
-    (ego, partner), (hand, partner_hand) = ([states[:, column].int() for column in pair] for pair in (POSE, HELD))
-    slots = states[:, FIRST_POT:].t().contiguous().int()
-    pots, counters = slots[: len(layout.pots)], slots[len(layout.pots) :]
-    pot_goals = tables.pot_goals.index_select(0, pots.flatten()).view(pots.shape)
-    counter_goals = tables.counter_goals.index_select(0, counters.flatten()).view(counters.shape)
-    own, partners = _distances(tables.paths, ego, partner), _distances(tables.partner_paths, partner, ego)
-    goals = torch.cat(
-        [
-            _nearest(own, pot_goals, counter_goals),
-            _handover(layout, own, partners, counter_goals),
-            own[-1:, :, 1:].expand(-1, -1, 2, -1),  # the partner is only there where they are an obstacle
-        ]
-    )
-    partner_goals = _nearest(partners, pot_goals, counter_goals)
     features = torch.empty((len(states), len(FEATURE_NAMES)), device=states.device)
-    _write_ways(features, goals, partner_goals)
-    outcomes = tables.outcomes.index_select(0, _deal(tables, states, ego, hand))
-    partner_outcomes = tables.outcomes.index_select(0, _deal(tables, states, partner, partner_hand))
+    for first in range(0, len(states), ROWS_AT_ONCE):
+        rows = slice(first, first + ROWS_AT_ONCE)
+        _write_features(tables, states[rows], features[rows])
+    return features
+
+
+def _write_features(tables: FeatureTables, states: Tensor, features: Tensor) -> None:
+    """Write the features `[N, F]` of states `[N, W]` whose player 0 is the ego."""
+    (ego, partner), (hand, partner_hand) = ([states[:, column].int() for column in pair] for pair in (POSE, HELD))
+    slots = states[:, FIRST_POT:].t().contiguous()
+    pots = slots[: tables.num_pots].int()
+    pot_goals = tables.pot_goals.index_select(0, pots.flatten()).view(pots.shape)
+    counter_goals = slots[tables.num_pots :].clamp(max=len(COUNTER_GOALS) - 1)
+    other_goals = [pot_goals != tables.goal_numbers, counter_goals != tables.goal_numbers]
+    hidden = [(other.view(torch.int8) * FAR)[:, :, None, None] for other in other_goals]
+    own, partners = _distances(tables.paths, ego, partner), _distances(tables.partner_paths, partner, ego)
+    own_goals = [*_nearest(own, hidden), _handover(own, partners, hidden), _meeting(own)]
+    _write_ways(features, torch.cat(own_goals), torch.cat(_nearest(partners, hidden)))
+    counts = len(counter_goals) - other_goals[1][1:].sum(1, dtype=torch.int16).t()
     parts = {
-        "stance": tables.stances.index_select(0, torch.add(partner >> 2, ego, alpha=len(layout.floor))),
+        "stance": tables.stances.index_select(0, torch.add(partner >> 2, ego, alpha=tables.num_cells)),
         "partner_looks": tables.looks.index_select(0, partner & 3),
-        "hand": tables.hands.index_select(0, hand),
-        "partner_hand": tables.hands.index_select(0, partner_hand),
-        "facing": outcomes[:, : len(FACED)],
-        "interact": outcomes[:, len(FACED) :],
-        "partner_interact": partner_outcomes[:, len(FACED) :],
-        "pot": _nearest_pots(layout, tables, own, partners, pots),
-        "lying": _lying(counter_goals).t(),
+        "facing hand interact": tables.doings.index_select(0, _doing(tables, states, ego, hand)),
+        "partner_hand partner_interact": tables.partner_doings.index_select(
+            0, _doing(tables, states, partner, partner_hand)
+        ),
+        "pot": _nearest_pots(tables, own, partners, pots),
+        "lying": counts / (2 + counts),
         "recipes": tables.recipes,
     }
-    for group, part in parts.items():
-        features[:, FEATURE_GROUPS[group]] = part
-    return features
+    for groups, part in parts.items():
+        names = groups.split()
+        features[:, FEATURE_GROUPS[names[0]].start : FEATURE_GROUPS[names[-1]].stop] = part
 
 
 def _write_ways(features: Tensor, goals: Tensor, partner_goals: Tensor) -> None:
@@ -163,28 +166,26 @@ def _distances(paths: Tensor, walker: Tensor, other: Tensor) -> Tensor:
     return found.t().contiguous().view(targets, moves, 2, len(walker))
 
 
-def _nearest(distances: Tensor, pot_goals: Tensor, counter_goals: Tensor) -> Tensor:
-    """`[T, M, 2, N]` to targets -> `[14, M, 2, N]` to the nearest that is one of `GOALS`."""
-    fixed, pots = len(FIXED_PLACES), len(pot_goals)
-    goals = [distances[:fixed]]
-    for slots, kinds, names in (
-        (distances[fixed : fixed + pots], pot_goals, POT_GOALS),
-        (distances[fixed + pots : -1], counter_goals, COUNTER_GOALS),
-    ):
-        goals += [_least(slots | _hidden(kinds, kind)) for kind in range(len(names))]
-    return torch.cat(goals)
+def _nearest(distances: Tensor, hidden: list[Tensor]) -> list[Tensor]:
+    """`[T, M, 2, N]` to targets -> `[1, M, 2, N]` each to the nearest that is one of `GOALS` (the first are four)."""
+    fixed, pots = len(FIXED_PLACES), hidden[0].shape[1]
+    slots = distances[fixed : fixed + pots], distances[fixed + pots : -1]
+    return [
+        distances[:fixed],
+        *(_least(at | others) for at, kinds in zip(slots, hidden, strict=True) for others in kinds),
+    ]
 
 
-def _handover(layout: Layout, own: Tensor, partners: Tensor, counter_goals: Tensor) -> Tensor:
-    """`[1, 5, 2, N]`: the length of the shortest way of both players to a free counter."""
-    counters = slice(len(FIXED_PLACES) + len(layout.pots), -1)
+def _handover(own: Tensor, partners: Tensor, hidden: list[Tensor]) -> Tensor:
+    """`[1, 5, 2, N]`: how long both players' ways to the best free counter are together."""
+    counters = slice(len(FIXED_PLACES) + hidden[0].shape[1], -1)
     both = (own[counters].view(torch.uint8) + partners[counters].view(torch.uint8)).clamp_(max=FAR).view(torch.int8)
-    return _least(both | _hidden(counter_goals, COUNTER_GOALS.index("free_counter")))
+    return _least(both | hidden[1][COUNTER_GOALS.index("free_counter")])
 
 
-def _hidden(kinds: Tensor, kind: int) -> Tensor:
-    """`[slots, N]` -> `[slots, 1, 1, N]`: `FAR` where a slot is not of a kind, else 0."""
-    return ((kinds != kind).to(torch.int8) * FAR).view(len(kinds), 1, 1, -1)
+def _meeting(own: Tensor) -> Tensor:
+    """`[1, 5, 2, N]`: how far it is to the partner, who is only there where they are an obstacle."""
+    return own[-1:, :, 1:].expand(-1, -1, 2, -1)
 
 
 def _least(distances: Tensor) -> Tensor:
@@ -194,34 +195,28 @@ def _least(distances: Tensor) -> Tensor:
     return distances.amin(0, keepdim=True)
 
 
-def _deal(tables: FeatureTables, states: Tensor, pose: Tensor, hand: Tensor) -> Tensor:
-    """`[N]`: what the player faces and holds, as a row of `tables.outcomes`."""
+def _doing(tables: FeatureTables, states: Tensor, pose: Tensor, hand: Tensor) -> Tensor:
+    """`[N]`: what the player faces and holds, as a row of `tables.doings`."""
     faced = states.gather(1, tables.faced_column.index_select(0, pose).unsqueeze(1)).squeeze(1)
     kind = tables.faced_kind.index_select(0, pose)
     thing = tables.things.view(-1).index_select(0, torch.add(faced, kind, alpha=tables.things.shape[1]))
     return torch.add(hand, thing, alpha=NUM_OBJECTS)
 
 
-def _nearest_pots(layout: Layout, tables: FeatureTables, own: Tensor, partners: Tensor, pots: Tensor) -> Tensor:
+def _nearest_pots(tables: FeatureTables, own: Tensor, partners: Tensor, pots: Tensor) -> Tensor:
     """`[N, POT_SLOTS * 11]`: the pots, ordered by distance.
 
     The order is by everything that is told of a pot, so that pots which tie are told alike: an order that knows
     the pots' places would change when the kitchen is turned.
     """
-    places = slice(len(FIXED_PLACES), len(FIXED_PLACES) + len(layout.pots))
+    places = slice(len(FIXED_PLACES), len(FIXED_PLACES) + len(pots))
     keys = (own[places, 0, 0].int() << 24) + (partners[places, 0, 0].int() << 16) + pots
     missing = (FAR << 24) + (FAR << 16) + len(tables.pots) - 1
     keys = torch.nn.functional.pad(keys, (0, 0, 0, max(0, POT_SLOTS - len(keys))), value=missing)
-    if len(layout.pots) > 1:
+    if len(pots) > 1:
         keys = keys.sort(0).values
     keys = keys[:POT_SLOTS].t()
     ways = torch.stack([keys >> 24, (keys >> 16) & 0xFF], dim=2)
     near = (ways < FAR) * NEAR / (NEAR + ways)
-    facts = tables.pots.index_select(0, (keys & 0xFFFF).flatten()).view(len(keys), POT_SLOTS, -1)
+    facts = tables.pots.index_select(0, (keys & 0xFFFF).flatten()).view(*keys.shape, len(POT_FACTS))
     return torch.cat([near, facts], dim=2).flatten(1)
-
-
-def _lying(counter_goals: Tensor) -> Tensor:
-    """`[counters, N]` -> `[4, N]`: how many onions, tomatoes, dishes and soups lie on counters."""
-    counts = torch.stack([(counter_goals == kind).sum(0) for kind in range(len(COUNTER_GOALS) - 1)])
-    return counts / (2 + counts)

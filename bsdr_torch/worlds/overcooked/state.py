@@ -116,7 +116,9 @@ def ego_first(states: Tensor, seat: int | Tensor) -> Tensor:
         )
     if bool(((seat != 0) & (seat != 1)).any()):
         raise InputError(f"a seat is 0 or 1, got {int(seat[(seat != 0) & (seat != 1)][0])}")
-    return torch.where(seat.bool().unsqueeze(1), swap_players(states), states)
+    players = states[:, :FIRST_POT]
+    players = torch.where(seat.bool().unsqueeze(1), players.roll(2, dims=1), players)
+    return torch.cat([players, states[:, FIRST_POT:]], dim=1)
 
 
 def check_states(layout: Layout, states: Tensor) -> None:

@@ -49,7 +49,7 @@ GOALS = [name.removeprefix("partner_near_") for name in FEATURE_NAMES if name.st
 @pytest.mark.parametrize("name", KITCHENS)
 def test_distances_and_directions_are_those_of_a_plain_search(name: str) -> None:
     layout = load_layout(name)
-    states = random_states(layout, 25, 0)
+    states = random_states(layout, 8, 0)
     for seat in (0, 1):
         features = encode_features(layout, states, seat)
         for row in range(len(states)):
