@@ -9,7 +9,12 @@ from bsdr_torch.worlds.overcooked.layout_files import (
     package_layout_names,
 )
 from bsdr_torch.worlds.overcooked.layouts import CONTENTS, DIRECTIONS, Layout
-from bsdr_torch.worlds.overcooked.planning_features import FEATURE_GROUPS, FEATURE_NAMES, encode_features
+from bsdr_torch.worlds.overcooked.planning_features import (
+    DIRECTED_FEATURES,
+    FEATURE_GROUPS,
+    FEATURE_NAMES,
+    encode_features,
+)
 from bsdr_torch.worlds.overcooked.records import (
     check_orders,
     from_overcooked,
@@ -55,6 +60,7 @@ __all__ = [
     "ACTIONS",
     "ACTION_IMAGES",
     "CONTENTS",
+    "DIRECTED_FEATURES",
     "DIRECTIONS",
     "EVENTS",
     "FEATURE_GROUPS",

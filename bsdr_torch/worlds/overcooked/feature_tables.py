@@ -36,6 +36,7 @@ from bsdr_torch.worlds.overcooked.state import (
     width,
 )
 
+NEAR = 8  # the number of moves or steps at which nearness is a half
 POT_GOALS = ("empty_pot", "part_pot", "full_pot", "cooking_pot", "ready_pot")
 COUNTER_GOALS = (
     "free_counter",
@@ -51,8 +52,8 @@ FACED = ("floor", "wall", *GOALS)
 _BY_DIRECTION = ("looks", "blocked", "partner_at", "no_op", "partner_away")
 STANCE = (*(f"{fact}_{direction}" for fact in _BY_DIRECTION for direction in ACTIONS[:4]), "faces_partner")
 HAND_FACTS = (*OBJECT_NAMES[: DISH + 2], "onions_in", "tomatoes_in", "worth")
-# Of a pot: whether it exists, does not cook, cooks, is ready; shares of three ingredients; 8 / (8 + steps until it is
-# ready), 0 if it does not cook; what the contents are worth as they are, and at best with what can be added.
+# Of a pot: whether it exists, does not cook, cooks, is ready; shares of three ingredients; NEAR / (NEAR + steps until
+# it is ready), 0 if it does not cook; what the contents are worth as they are, and at best with what can be added.
 POT_FACTS = ("exists", "idle", "cooking", "ready", "onions_in", "tomatoes_in", "soon", "worth", "worth_at_best")
 RECIPE_NAMES = tuple("_".join(ingredients_of(recipe)) for recipe in range(1, len(CONTENTS)))
 
@@ -166,7 +167,7 @@ def _pot_facts(layout: Layout, worth: tuple[float, ...], code: PotCode) -> list[
         float(tick != IDLE and left == 0),
         onions / MAX_INGREDIENTS,
         tomatoes / MAX_INGREDIENTS,
-        0.0 if tick == IDLE else 8 / (8 + left),
+        0.0 if tick == IDLE else NEAR / (NEAR + left),
         worth[contents],
         worth[contents] if tick != IDLE else max(worth[recipe] for recipe in _possible(layout, contents)),
     ]
@@ -197,10 +198,10 @@ def _stances(layout: Layout) -> Tensor:
     blocked = (there < 0).float().expand_as(looks)
     partner_at = (there == others.view(1, -1, 1)).float()
     offset = floor.unsqueeze(0) - floor.repeat_interleave(4, 0).unsqueeze(1)
-    away = (offset.unsqueeze(2) * torch.tensor(DIRECTIONS)).sum(3).clamp(min=0) / 8
+    away = (offset.unsqueeze(2) * torch.tensor(DIRECTIONS)).sum(3).clamp(min=0)
     no_op = looks * (blocked + partner_at)
     faces_partner = (looks * partner_at).sum(2, keepdim=True)
-    return torch.cat([looks, blocked, partner_at, no_op, away, faces_partner], dim=2).flatten(0, 1)
+    return torch.cat([looks, blocked, partner_at, no_op, away / (NEAR + away), faces_partner], dim=2).flatten(0, 1)
 
 
 def _faced(layout: Layout) -> tuple[list[int], list[int]]:

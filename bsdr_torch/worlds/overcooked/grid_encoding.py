@@ -82,7 +82,7 @@ def encode_grid(layout: Layout, states: Tensor, seat: int | Tensor, size: int | 
         >>> from bsdr_torch.worlds.overcooked import load_layout, start_states
         >>> kitchen = load_layout("cramped_room")
         >>> encode_grid(kitchen, start_states(kitchen, 8), seat=0, size=9).shape
-        torch.Size([8, 26, 9, 9])
+        torch.Size([8, 27, 9, 9])
     """
     check_shape(layout, states)
     size = max(layout.width, layout.height) if size is None else size

@@ -18,6 +18,7 @@ from bsdr_torch.worlds.overcooked.feature_tables import (
     FACED,
     GOALS,
     HAND_FACTS,
+    NEAR,
     POT_FACTS,
     RECIPE_NAMES,
     STANCE,
@@ -30,7 +31,6 @@ from bsdr_torch.worlds.overcooked.rules import ACTIONS, EVENTS
 from bsdr_torch.worlds.overcooked.state import FIRST_POT, HELD, NUM_OBJECTS, POSE, check_shape, ego_first
 
 POT_SLOTS = 2  # the pots that are described one by one, the ego's nearest first
-NEAR = 8  # the number of moves at which nearness is a half
 LONG_DETOUR = 8  # a detour of so many moves is as good as no way
 ROWS_AT_ONCE = 8192  # so that what is made on the way stays near the processor, and small
 
@@ -46,7 +46,7 @@ _DIRECTIONS = ACTIONS[:4]
 #   toward     by how many moves each move brings the ego nearer, as if the partner were not there
 #   around     the same with the partner in the way
 #   stance     where the ego looks; which moves run into something, into the partner, or change nothing; how far
-#              away the partner is in each direction, / 8; whether the ego faces the partner
+#              away the partner is in each direction, n / (NEAR + n); whether the ego faces the partner
 #   hand       what the ego holds, and of soups the ingredients and the worth beside that of the best recipe
 #   facing     what the ego faces
 #   interact   what an INTERACT would do now (`EVENTS`), and whether it would do anything
@@ -85,9 +85,15 @@ def _slices() -> dict[str, slice]:
 # Where each group is: `features[:, FEATURE_GROUPS["near"]]`.
 FEATURE_GROUPS: dict[str, slice] = _slices()
 
+# `[D][4]`: the places of those features that there are four of, to the north, south, east and west. All others are
+# invariant: they stay as they are when the kitchen is turned.
+DIRECTED_FEATURES: tuple[tuple[int, ...], ...] = tuple(
+    tuple(range(place, place + 4)) for place, name in enumerate(FEATURE_NAMES) if name.endswith(f"_{_DIRECTIONS[0]}")
+)
+
 
 def encode_features(layout: Layout, states: Tensor, seat: int | Tensor) -> Tensor:
-    """States as planning features, `[N, F]` float32, F = `len(FEATURE_NAMES)`, all of them in [-2, 2].
+    """States as planning features, `[N, F]` float32, F = `len(FEATURE_NAMES)`, all of them in [-2, 1].
 
     Args:
         layout: The kitchen.
@@ -98,7 +104,7 @@ def encode_features(layout: Layout, states: Tensor, seat: int | Tensor) -> Tenso
         >>> from bsdr_torch.worlds.overcooked import load_layout, start_states
         >>> kitchen = load_layout("cramped_room")
         >>> features = encode_features(kitchen, start_states(kitchen), seat=1)
-        >>> features[0, FEATURE_NAMES.index("toward_dishes_south")]  # one turn, and the dishes are in front
+        >>> features[0, FEATURE_NAMES.index("toward_onions_east")]  # one turn, and the onions are in front
         tensor(1.)
     """
     check_shape(layout, states)

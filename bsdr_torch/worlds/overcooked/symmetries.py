@@ -75,23 +75,23 @@ def turn_actions(actions: Tensor, symmetry: int | Tensor) -> Tensor:
 
 
 def turn_action_values(values: Tensor, symmetry: int | Tensor) -> Tensor:
-    """Numbers by action `[N, 6]` (logits, log-probabilities) -> the same in the turned kitchen `[N, 6]`.
+    """Numbers by action `[..., 6]` (logits, log-probabilities) -> the same in the turned kitchen `[..., 6]`.
 
     Args:
-        values: `[N, 6]`, in the order of `ACTIONS`.
-        symmetry: One for all, or one for each of the N.
+        values: `[..., 6]`, in the order of `ACTIONS`.
+        symmetry: One for all, or one for each row `[...]`.
     """
-    return _permute(values, symmetry, _sources(ACTIONS), "6, one for each action")
+    return _permute(values, symmetry, ACTIONS, "ACTIONS")
 
 
 def permute_features(features: Tensor, symmetry: int | Tensor) -> Tensor:
-    """Planning features `[N, F]` -> those of the turned kitchen `[N, F]`; only what has a direction changes place.
+    """Planning features `[..., F]` -> those of the turned kitchen; only `DIRECTED_FEATURES` change places.
 
     Args:
-        features: `[N, F]`, in the order of `FEATURE_NAMES`.
-        symmetry: One for all, or one for each of the N.
+        features: `[..., F]`, in the order of `FEATURE_NAMES`.
+        symmetry: One for all, or one for each row `[...]`.
     """
-    return _permute(features, symmetry, _sources(FEATURE_NAMES), f"{len(FEATURE_NAMES)}, one for each of FEATURE_NAMES")
+    return _permute(features, symmetry, FEATURE_NAMES, "FEATURE_NAMES")
 
 
 def turn_grid(layout: Layout, grid: Tensor, symmetry: int) -> Tensor:
@@ -208,16 +208,24 @@ def _sources(names: tuple[str, ...]) -> tuple[tuple[int, ...], ...]:
     return tuple(sources)
 
 
-def _permute(values: Tensor, symmetry: int | Tensor, sources: tuple[tuple[int, ...], ...], expected: str) -> Tensor:
-    if values.ndim != 2 or values.shape[1] != len(sources[0]):
-        raise InputError(f"expected [N, {expected}], got shape {tuple(values.shape)}")
+def _permute(values: Tensor, symmetry: int | Tensor, names: tuple[str, ...], what: str) -> Tensor:
+    if values.ndim == 0 or values.shape[-1] != len(names):
+        raise InputError(f"expected [..., {len(names)}], one for each of {what}, got shape {tuple(values.shape)}")
+    sources = _source_table(names, values.device)
     if not isinstance(symmetry, Tensor):
         _check_symmetry(symmetry)
-        return values[:, torch.tensor(sources[symmetry], device=values.device)]
+        return values.index_select(-1, sources[symmetry])
     _check_symmetries(symmetry)
-    if symmetry.shape != values.shape[:1]:
-        raise InputError(f"expected a symmetry for each of {len(values)} rows, got shape {tuple(symmetry.shape)}")
-    return values.gather(1, torch.tensor(sources, device=values.device)[symmetry.long()])
+    if symmetry.shape != values.shape[:-1]:
+        raise InputError(
+            f"expected a symmetry for each row of {tuple(values.shape)}, got shape {tuple(symmetry.shape)}"
+        )
+    return values.gather(-1, sources[symmetry.long()])
+
+
+@cache
+def _source_table(names: tuple[str, ...], device: torch.device) -> Tensor:
+    return torch.tensor(_sources(names), device=device)
 
 
 def _check_symmetry(symmetry: int) -> None:

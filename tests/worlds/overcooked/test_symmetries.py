@@ -10,6 +10,7 @@ from bsdr_torch.errors import InputError
 from bsdr_torch.worlds.overcooked import (
     ACTION_IMAGES,
     ACTIONS,
+    DIRECTED_FEATURES,
     FEATURE_NAMES,
     NUM_SYMMETRIES,
     Layout,
@@ -135,10 +136,20 @@ def test_values_of_actions_move_with_the_actions() -> None:
         assert ACTION_IMAGES[g] == tuple(turn_actions(actions, g).tolist())
 
 
-def test_only_what_has_a_direction_moves() -> None:
-    directed = {name for name in FEATURE_NAMES if name.rpartition("_")[2] in ACTIONS[:4]}
-    moved = {FEATURE_NAMES[i] for g in SYMMETRIES for i, source in enumerate(feature_sources(g)) if source != i}
-    assert moved == directed
+def test_only_what_has_a_direction_moves_and_as_the_actions_do() -> None:
+    directed = [place for four in DIRECTED_FEATURES for place in four]
+    assert [FEATURE_NAMES[place] for place in directed] == [
+        name for name in FEATURE_NAMES if name.rpartition("_")[2] in ACTIONS[:4]
+    ]
+    features = torch.randn(3, 5, len(FEATURE_NAMES))
+    invariant = [place for place in range(len(FEATURE_NAMES)) if place not in directed]
+    for g in SYMMETRIES:
+        turned = permute_features(features, g)
+        assert torch.equal(turned[..., invariant], features[..., invariant])
+        images = list(ACTION_IMAGES[g][:4])
+        assert torch.equal(
+            turned[..., torch.tensor(DIRECTED_FEATURES)[:, images]], features[..., torch.tensor(DIRECTED_FEATURES)]
+        )
 
 
 def test_what_is_not_a_symmetry_is_refused() -> None:
@@ -148,7 +159,7 @@ def test_what_is_not_a_symmetry_is_refused() -> None:
         turn_layout(layout, 8)
     with pytest.raises(InputError, match=r"0\.\.7"):
         permute_features(features, torch.tensor([9]))
-    with pytest.raises(InputError, match="each of 1 rows"):
+    with pytest.raises(InputError, match="each row of"):
         permute_features(features, torch.tensor([1, 2]))
     with pytest.raises(InputError, match="FEATURE_NAMES"):
         permute_features(features[:, 1:], 1)
