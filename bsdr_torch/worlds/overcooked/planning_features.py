@@ -130,20 +130,18 @@ def _write_features(tables: FeatureTables, states: Tensor, features: Tensor) -> 
     own_goals = [*_nearest(own, hidden), _handover(own, partners, hidden), _meeting(own)]
     _write_ways(features, torch.cat(own_goals), torch.cat(_nearest(partners, hidden)))
     counts = len(counter_goals) - other_goals[1][1:].sum(1, dtype=torch.int16).t()
+    doing, partner_doing = _doing(tables, states, ego, hand), _doing(tables, states, partner, partner_hand)
     parts = {
-        "stance": tables.stances.index_select(0, torch.add(partner >> 2, ego, alpha=tables.num_cells)),
-        "partner_looks": tables.looks.index_select(0, partner & 3),
-        "facing hand interact": tables.doings.index_select(0, _doing(tables, states, ego, hand)),
-        "partner_hand partner_interact": tables.partner_doings.index_select(
-            0, _doing(tables, states, partner, partner_hand)
-        ),
-        "pot": _nearest_pots(tables, own, partners, pots),
-        "lying": counts / (2 + counts),
-        "recipes": tables.recipes,
+        ("stance", "stance"): tables.stances.index_select(0, torch.add(partner >> 2, ego, alpha=tables.num_cells)),
+        ("partner_looks", "partner_looks"): tables.looks.index_select(0, partner & 3),
+        ("facing", "interact"): tables.doings.index_select(0, doing),
+        ("partner_hand", "partner_interact"): tables.partner_doings.index_select(0, partner_doing),
+        ("pot", "pot"): _nearest_pots(tables, own, partners, pots),
+        ("lying", "lying"): counts / (2 + counts),
+        ("recipes", "recipes"): tables.recipes,
     }
     for groups, part in parts.items():
-        names = groups.split()
-        features[:, FEATURE_GROUPS[names[0]].start : FEATURE_GROUPS[names[-1]].stop] = part
+        features[:, _span(*groups)] = part
 
 
 def _write_ways(features: Tensor, goals: Tensor, partner_goals: Tensor) -> None:
@@ -156,12 +154,18 @@ def _write_ways(features: Tensor, goals: Tensor, partner_goals: Tensor) -> None:
         *(progress[:, :, 0].flatten(0, 1), progress[:-1, :, 1].flatten(0, 1)),
     ]
     rows = torch.cat(parts).t().contiguous()  # turned while they are bytes, which is faster than as floats
-    near, extra = len(now) + len(partner_now), len(now) - 1 + len(partner_now)
-    in_reach = (rows[:, :near] < FAR).float()
-    features[:, :near] = in_reach * NEAR / (rows[:, :near] + float(NEAR))
-    features[:, near : 2 * near] = in_reach
-    features[:, 2 * near : 2 * near + extra] = rows[:, near : near + extra].clamp(max=LONG_DETOUR) / LONG_DETOUR
-    features[:, 2 * near + extra : near + rows.shape[1]] = rows[:, near + extra :]
+    near, detour, hints = _span("near", "partner_near"), _span("detour", "partner_detour"), _span("toward", "around")
+    first_extra, first_hint = near.stop, near.stop + detour.stop - detour.start
+    in_reach = (rows[:, :first_extra] < FAR).float()
+    features[:, near] = in_reach * NEAR / (rows[:, :first_extra] + float(NEAR))
+    features[:, _span("reach", "partner_reach")] = in_reach
+    features[:, detour] = rows[:, first_extra:first_hint].clamp(max=LONG_DETOUR) / LONG_DETOUR
+    features[:, hints] = rows[:, first_hint:]
+
+
+def _span(first: str, last: str) -> slice:
+    """Where the groups from the first to the last are."""
+    return slice(FEATURE_GROUPS[first].start, FEATURE_GROUPS[last].stop)
 
 
 def _distances(paths: Tensor, walker: Tensor, other: Tensor) -> Tensor:
