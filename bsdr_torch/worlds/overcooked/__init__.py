@@ -4,6 +4,7 @@ from bsdr_torch.worlds.overcooked.drawing import describe_state, draw_rollout, d
 from bsdr_torch.worlds.overcooked.dynamics import JOINT_ACTIONS, happened, step, successor_outcomes, successors
 from bsdr_torch.worlds.overcooked.graph import KitchenGraph, enumerate_kitchen
 from bsdr_torch.worlds.overcooked.graph_cache import load_graph
+from bsdr_torch.worlds.overcooked.grid_encoding import GRID_CHANNELS, encode_grid
 from bsdr_torch.worlds.overcooked.gym_env import OvercookedEnv, OvercookedVectorEnv
 from bsdr_torch.worlds.overcooked.layout_files import (
     layout_names,
@@ -13,6 +14,12 @@ from bsdr_torch.worlds.overcooked.layout_files import (
 )
 from bsdr_torch.worlds.overcooked.layouts import CONTENTS, DIRECTIONS, Layout
 from bsdr_torch.worlds.overcooked.limits import Limits
+from bsdr_torch.worlds.overcooked.planning_features import (
+    DIRECTED_FEATURES,
+    FEATURE_GROUPS,
+    FEATURE_NAMES,
+    encode_features,
+)
 from bsdr_torch.worlds.overcooked.records import (
     check_orders,
     from_overcooked,
@@ -28,6 +35,7 @@ from bsdr_torch.worlds.overcooked.state import (
     cells,
     check_states,
     counter_objects,
+    ego_first,
     hash_states,
     held_objects,
     orientations,
@@ -40,15 +48,34 @@ from bsdr_torch.worlds.overcooked.state import (
     unique_states,
     width,
 )
+from bsdr_torch.worlds.overcooked.symmetries import (
+    ACTION_IMAGES,
+    NUM_SYMMETRIES,
+    compose,
+    feature_sources,
+    inverse,
+    permute_features,
+    turn_action_values,
+    turn_actions,
+    turn_grid,
+    turn_layout,
+    turn_states,
+)
 
 __all__ = [
     "ACTIONS",
+    "ACTION_IMAGES",
     "CONTENTS",
+    "DIRECTED_FEATURES",
     "DIRECTIONS",
     "EVENTS",
+    "FEATURE_GROUPS",
+    "FEATURE_NAMES",
+    "GRID_CHANNELS",
     "INTERACT",
     "JOINT_ACTIONS",
     "NUM_ACTIONS",
+    "NUM_SYMMETRIES",
     "STAY",
     "KitchenGraph",
     "Layout",
@@ -58,16 +85,22 @@ __all__ = [
     "cells",
     "check_orders",
     "check_states",
+    "compose",
     "counter_objects",
     "describe_state",
     "draw_rollout",
     "draw_state",
+    "ego_first",
+    "encode_features",
+    "encode_grid",
     "enumerate_kitchen",
+    "feature_sources",
     "from_overcooked",
     "from_records",
     "happened",
     "hash_states",
     "held_objects",
+    "inverse",
     "layout_names",
     "load_graph",
     "load_layout",
@@ -75,6 +108,7 @@ __all__ = [
     "orientations",
     "package_layout_names",
     "parse_record",
+    "permute_features",
     "pot_codes",
     "pot_contents",
     "pot_ticks",
@@ -89,6 +123,11 @@ __all__ = [
     "swap_players",
     "to_overcooked",
     "to_records",
+    "turn_action_values",
+    "turn_actions",
+    "turn_grid",
+    "turn_layout",
+    "turn_states",
     "unique_states",
     "width",
 ]

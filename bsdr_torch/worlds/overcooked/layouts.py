@@ -140,6 +140,14 @@ def ingredients_of(recipe: int) -> list[str]:
     return ["onion"] * onions + ["tomato"] * tomatoes
 
 
+def relative_rewards(layout: Layout) -> tuple[float, ...]:
+    """What serving each of `CONTENTS` earns beside the best of them, -1 to 1; next to infinity all else is 0."""
+    best = max(map(abs, layout.rewards))
+    if math.isinf(best):
+        return tuple(math.copysign(1.0, reward) if math.isinf(reward) else 0.0 for reward in layout.rewards)
+    return tuple(reward / best if best else 0.0 for reward in layout.rewards)
+
+
 def _check_grid(layout: Layout) -> None:
     name, grid = layout.name, layout.grid
     if not grid or not grid[0]:

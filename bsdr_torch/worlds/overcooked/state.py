@@ -102,6 +102,25 @@ def swap_players(states: Tensor) -> Tensor:
     return states[..., order]
 
 
+def ego_first(states: Tensor, seat: int | Tensor) -> Tensor:
+    """`[N, W]` -> `[N, W]`: the same kitchens with the player in `seat`, 0 or 1 for all or `[N]`, as player 0."""
+    if states.ndim != 2:
+        raise InputError(f"expected states [N, W], got shape {tuple(states.shape)}")
+    if not isinstance(seat, Tensor):
+        if seat not in (0, 1):
+            raise InputError(f"a seat is 0 or 1, got {seat!r}")
+        return swap_players(states) if seat else states
+    if seat.shape != states.shape[:1] or seat.dtype.is_floating_point:
+        raise InputError(
+            f"expected a seat, 0 or 1, for each of {len(states)} states, got {seat.dtype} of shape {tuple(seat.shape)}"
+        )
+    if bool(((seat != 0) & (seat != 1)).any()):
+        raise InputError(f"a seat is 0 or 1, got {int(seat[(seat != 0) & (seat != 1)][0])}")
+    players = states[:, :FIRST_POT]
+    players = torch.where(seat.bool().unsqueeze(1), players.roll(2, dims=1), players)
+    return torch.cat([players, states[:, FIRST_POT:]], dim=1)
+
+
 def check_states(layout: Layout, states: Tensor) -> None:
     """Raise an error that names the first row and column that cannot be a state of this kitchen."""
     check_shape(layout, states)
