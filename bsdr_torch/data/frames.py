@@ -18,7 +18,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from bsdr_torch.data.compressed import MAX_BYTES, read_bytes
+from bsdr_torch.data.compressed import read_bytes
 from bsdr_torch.data.pickles import Call, Name, PickleError, load
 from bsdr_torch.errors import InputError
 
@@ -59,25 +59,33 @@ _Converted = dict[int, Any]
 _UNFINISHED = object()
 
 
-def read_frame(
-    path: Path | str, columns: Collection[str] | None = None, max_bytes: int = MAX_BYTES
-) -> dict[str, Column]:
-    """The columns of a pickled DataFrame (plain or compressed) by name, each `[rows]`; those asked for, or all.
+def read_frame(path: Path | str, wanted: Collection[str] | None = None) -> dict[str, Column]:
+    """The columns of a pickled DataFrame, plain or compressed, by name, each `[rows]`: those wanted, or all.
 
     Numbers come as numpy numbers; text, mixed and missing values as objects, with None for what is missing. A column
-    that is asked for and not there is left out.
+    that is wanted and not there is left out.
     """
-    data = read_bytes(path, max_bytes)
+    return parse_frame(read_bytes(path), path, wanted)
+
+
+def parse_frame(data: bytes, path: Path | str, wanted: Collection[str] | None = None) -> dict[str, Column]:
+    """As `read_frame`, from the bytes of the pickle; the path is for the error messages."""
+    columns: dict[str, Column] = {}
     try:
         frame = _Unpacked(load(data, lambda module, name: (module.split(".")[0], name) in _ALLOWED))
-        return {name: column() for name, column in _columns(frame) if columns is None or name in columns}
+        for name, column in _columns(frame):
+            if wanted is None or name in wanted:
+                if name in columns:
+                    raise PickleError(f"two columns are called {name!r:.60}")
+                columns[name] = column()
     except PickleError as error:
         raise InputError(f"{path}: not a pickled table that can be read: {error}") from None
     # Hand-made files reach every line below with the wrong type; all of it means one thing to the user.
     except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError, MemoryError) as error:
         raise InputError(
-            f"{path}: a pickle, but not of a table as pandas writes it ({type(error).__name__}: {error})"
+            f"{path}: a pickle, but not of a table as pandas writes it ({type(error).__name__}: {error!s:.80})"
         ) from None
+    return columns
 
 
 class _Unpacked:
@@ -244,7 +252,7 @@ def _index_length(node: Any) -> int:
     call = _Unpacked(node)
     if _name(call.args[0]) == "MultiIndex":
         attributes = _index_attributes(node)
-        return len(_array(attributes.get("codes", attributes.get("labels"))[0]))
+        return len(_array(attributes["codes" if "codes" in attributes else "labels"][0]))
     attributes = _index_attributes(node)
     return len(_one_dimensional(attributes["data"])) if "data" in attributes else len(_range(attributes))
 
