@@ -183,7 +183,7 @@ def _tuple(size: int) -> Callable[[_Machine], None]:
 
 
 def _text(width: int) -> Callable[[_Machine], None]:
-    return lambda m: m.push(m.take(m.number(width)).decode("utf-8", "surrogatepass"))
+    return lambda m: m.push(m.take(m.number(width)).decode())
 
 
 def _raw(width: int) -> Callable[[_Machine], None]:
