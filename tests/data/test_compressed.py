@@ -6,6 +6,7 @@ import gzip
 import io
 import lzma
 import os
+import random
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -48,8 +49,8 @@ def test_content_beyond_the_limit_is_refused(compress: Callable[[bytes], bytes],
 @pytest.mark.parametrize("compress", COMPRESSIONS[1:])
 def test_truncated_compression_is_refused(compress: Callable[[bytes], bytes], tmp_path: Path) -> None:
     path = tmp_path / "cut"
-    path.write_bytes(compress(os.urandom(1000))[:-30])
-    with pytest.raises(InputError, match="cut: the compressed data is damaged|cut: cannot be read"):
+    path.write_bytes(compress(random.Random(0).randbytes(1000))[:-30])
+    with pytest.raises(InputError, match=r"cut: (the compressed data is damaged|cannot be read)"):
         read_bytes(path)
 
 
@@ -61,6 +62,7 @@ def test_truncated_compression_is_refused(compress: Callable[[bytes], bytes], tm
         (zipped(b"x", members=2), "2 files"),
         (b"\x28\xb5\x2f\xfd....", "zstandard"),
     ],
+    ids=["empty", "empty gzip", "zip of two", "zstandard"],
 )
 def test_what_holds_no_single_content_is_refused(content: bytes, message: str, tmp_path: Path) -> None:
     path = tmp_path / "file"
