@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from copy import copy
+from dataclasses import dataclass, fields
 
 import torch
 from torch import Tensor
@@ -14,7 +15,8 @@ class TabularMDP:
 
     Attributes:
         next_state: `[S, A, K]` int32, the state that outcome k leads to.
-        probability: `[S, A, K]`, the probability of outcome k; None where K = 1 and nothing is left to chance.
+        probability: `[S, A, K]`, the probability of outcome k, or `[S, 1, K]` where it is the same for every
+            action (a partner who moves at the same time); None where K = 1 and nothing is left to chance.
         start: `[S]`, the distribution of the first state.
         terminal: `[S]` bool or None. A trajectory that enters a terminal state earns that state's reward
             once and ends: no action is taken there.
@@ -47,7 +49,8 @@ class TabularMDP:
                     f"of shape {(S, A, K)}"
                 )
         else:
-            _check_distribution("probability", self.probability, (S, A, K))
+            shared = self.probability.ndim == 3 and self.probability.shape[1] == 1
+            _check_distribution("probability", self.probability, (S, 1 if shared else A, K))
         for name, shape in (("terminal", (S,)), ("allowed", (S, A))):
             mask = getattr(self, name)
             if mask is not None and (mask.dtype != torch.bool or tuple(mask.shape) != shape):
@@ -92,7 +95,10 @@ class TabularMDP:
         target = torch.device(device)
         if target == self.device:
             return self
-        return replace(self, **{name: tensor.to(target) for name, tensor in self._tensors().items()})
+        moved = copy(self)  # what was validated once is not validated again
+        for name, tensor in self._tensors().items():
+            object.__setattr__(moved, name, tensor.to(target))
+        return moved
 
     def _tensors(self) -> dict[str, Tensor]:
         values = {field.name: getattr(self, field.name) for field in fields(self)}

@@ -1,0 +1,1 @@
+"""Predictors to compare with: the same interface as `HumanModel`, `action_log_probs(batch) -> [N, A]`."""
