@@ -24,6 +24,7 @@ from bsdr_torch.worlds.overcooked.layouts import (
     recipe_of,
     usable_counters,
 )
+from bsdr_torch.worlds.overcooked.records import start_states
 
 _YAML_KEYS = (
     *("grid", "rules", "aliases", "starts", "counters", "horizon", "start_state"),
@@ -121,20 +122,27 @@ def _from_yaml(path: Path) -> Layout:
             values[orders[-1]] = order.get("value", values[orders[-1]])
     bonus = [_recipe(f"{source}: bonus_orders", order) for order in _list(source, spec, "bonus_orders")]
     start_state = spec.get("start_state")
-    return Layout(
-        name=path.stem,
-        grid=grid,
-        starts=_two(source, starts),
-        counters=_counters(source, spec.get("counters", "all"), grid),
-        rules=spec.get("rules", 2020),
-        cook_times=tuple(times),
-        values=tuple(values),
-        orders=tuple(sorted(orders)) or tuple(range(1, len(CONTENTS))),
-        bonus_orders=tuple(sorted(bonus)),
-        order_bonus=_number(f"{source}: order_bonus", spec.get("order_bonus", 2)),
-        horizon=spec.get("horizon", 400),
-        start_state=None if start_state is None else json.dumps(start_state),
-    )
+    order_bonus = _number(f"{source}: order_bonus", spec.get("order_bonus", 2))
+    two_starts, counters = _two(source, starts), _counters(source, spec.get("counters", "all"), grid)
+    try:
+        layout = Layout(
+            name=path.stem,
+            grid=grid,
+            starts=two_starts,
+            counters=counters,
+            rules=spec.get("rules", 2020),
+            cook_times=tuple(times),
+            values=tuple(values),
+            orders=tuple(sorted(orders)) or tuple(range(1, len(CONTENTS))),
+            bonus_orders=tuple(sorted(bonus)),
+            order_bonus=order_bonus,
+            horizon=spec.get("horizon", 400),
+            start_state=None if start_state is None else json.dumps(start_state),
+        )
+        start_states(layout)  # a wrong first state is an error of the file, so it is found here
+        return layout
+    except InputError as error:
+        raise InputError(f"{source}: {str(error).removeprefix(f'{path.stem}: ')}") from None
 
 
 @cache

@@ -10,11 +10,14 @@ from torch import Tensor
 
 from bsdr_torch.worlds.overcooked import DIRECTIONS, INTERACT, Layout, pot_codes, state_dtype
 from bsdr_torch.worlds.overcooked.layouts import COUNTER, DISHES, FLOOR, ONIONS, POT, SERVING, TOMATOES, Cell
-from bsdr_torch.worlds.overcooked.state import NUM_OBJECTS
+from bsdr_torch.worlds.overcooked.state import IDLE, NUM_OBJECTS
 
 
 def random_states(layout: Layout, count: int, seed: int) -> Tensor:
-    """`[count, W]`: any pose, anything in hand, in pots and on counters (half of those are empty)."""
+    """`[count, W]`: any pose, anything in hand, in pots and on counters.
+
+    Half of the hands and counters are empty; half of the pots are idle and a quarter ready, so that much can happen.
+    """
     generator = torch.Generator().manual_seed(seed)
 
     def draw(limit: int, columns: int) -> Tensor:
@@ -22,10 +25,17 @@ def random_states(layout: Layout, count: int, seed: int) -> Tensor:
 
     first = draw(len(layout.floor), 1)
     second = (first + 1 + draw(len(layout.floor) - 1, 1)) % len(layout.floor)
-    counters = draw(NUM_OBJECTS, len(layout.counters)) * draw(2, len(layout.counters))
-    pots = draw(len(pot_codes(layout)), len(layout.pots))
-    players = [first * 4 + draw(4, 1), draw(NUM_OBJECTS, 1), second * 4 + draw(4, 1), draw(NUM_OBJECTS, 1)]
-    return torch.cat([*players, pots, counters], dim=1).to(state_dtype(layout))
+
+    def things(columns: int) -> Tensor:
+        return draw(NUM_OBJECTS, columns) * draw(2, columns)
+
+    codes, pots = pot_codes(layout), len(layout.pots)
+    idle = torch.tensor([number for number, code in enumerate(codes) if code.tick == IDLE])
+    ready = torch.tensor([number for number, code in enumerate(codes) if code.tick == layout.cook_times[code.contents]])
+    kinds = torch.stack([draw(len(codes), pots), ready[draw(len(ready), pots)], *[idle[draw(len(idle), pots)]] * 2])
+    pot = kinds.gather(0, draw(4, pots).unsqueeze(0)).squeeze(0)
+    players = [first * 4 + draw(4, 1), things(1), second * 4 + draw(4, 1), things(1)]
+    return torch.cat([*players, pot, things(len(layout.counters))], dim=1).to(state_dtype(layout))
 
 
 def random_joint_actions(count: int, seed: int) -> Tensor:

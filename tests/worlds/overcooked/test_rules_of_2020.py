@@ -86,7 +86,7 @@ def test_games_go_on_as_in_overcooked_ai(name: str, steps: int) -> None:
 
 @pytest.fixture
 def steps(request: pytest.FixtureRequest) -> int:
-    return 5000 if request.config.getoption("--full", default=False) else 400
+    return 5000 if request.config.getoption("--full", default=False) else 300
 
 
 def _compare(layout: Layout, played: Played) -> Tensor:
