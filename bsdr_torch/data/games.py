@@ -8,9 +8,6 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-# The order of overcooked-ai's Action.INDEX_TO_ACTION.
-ACTION_NAMES = ("north", "south", "east", "west", "stay", "interact")
-
 # A kitchen as recorded: parsed, checked, with timers capped, in the schema of its file.
 RecordedState = dict[str, Any]
 
@@ -28,7 +25,7 @@ class Game:
         is_human: which seats people played in.
         states: T recorded states; steps that were recorded alike share one object.
         next_states: T states that followed, None where the record does not say.
-        actions: `[T, 2]` int8, indices into `ACTION_NAMES`.
+        actions: `[T, 2]` int8, indices into the simulator's `ACTIONS`.
         rewards: `[T]` float32, 20 for a delivered soup under the rules of 2019.
         time: `[T]` int32, the recorded time step, strictly increasing.
         split: the official split of the data set, where it has one.

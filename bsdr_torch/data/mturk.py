@@ -17,11 +17,13 @@ from bsdr_torch.data.games import Game, RecordedState
 from bsdr_torch.data.recorded_states import parse_joint_action, parse_state_2019, parse_state_2020
 from bsdr_torch.data.tables import Table, read_table
 from bsdr_torch.errors import InputError
+from bsdr_torch.worlds.overcooked import layout_names
 
 SOURCE_2019, SOURCE_2020 = "mturk_2019", "mturk_2020"
 
 # The studies named two kitchens by the order of their making.
 COMMON_NAMES = {"random0": "forced_coordination", "random3": "counter_circuit_o_1order"}
+FILES_2019 = {"train": "data/human_data/clean_train_trials.pickle", "test": "data/human_data/clean_test_trials.pickle"}
 LAYOUTS_2019 = (
     "cramped_room",
     "asymmetric_advantages",
@@ -52,8 +54,8 @@ def read_mturk_2019(train: Path | str | None = None, test: Path | str | None = N
     """The 2019 games of two people, from the files in the installed overcooked-ai or from given ones."""
     games: list[Game] = []
     with _no_garbage_collection():
-        games += _games_2019(train or packaged_file("data/human_data/clean_train_trials.pickle"), "train")
-        games += _games_2019(test or packaged_file("data/human_data/clean_test_trials.pickle"), "test")
+        games += _games_2019(train or packaged_file(FILES_2019["train"]), "train")
+        games += _games_2019(test or packaged_file(FILES_2019["test"]), "test")
     return games
 
 
@@ -65,10 +67,10 @@ def read_mturk_2020(
     Args:
         path: the file.
         rules: the rule set the games obey; 2019 games were also published in this schema.
-        layouts: the names of the kitchens that may occur; by default those of the installed overcooked-ai.
+        layouts: the names of the kitchens that may occur; by default all that the simulator knows.
     """
     with _no_garbage_collection():
-        return _games_2020(path, rules, packaged_layouts() if layouts is None else layouts)
+        return _games_2020(path, rules, layout_names() if layouts is None else layouts)
 
 
 def packaged_file(name: str) -> Path:
@@ -80,11 +82,6 @@ def packaged_file(name: str) -> Path:
     if not path.exists():
         raise InputError(f"{path}: not there: install overcooked-ai 1.1.0 from its source package, which has the data")
     return path
-
-
-def packaged_layouts() -> list[str]:
-    """The names of the kitchens in the installed overcooked-ai package."""
-    return sorted(path.stem for path in packaged_file("data/layouts").glob("*.layout"))
 
 
 def _games_2019(path: Path | str, split: Literal["train", "test"]) -> Iterator[Game]:

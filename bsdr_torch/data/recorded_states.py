@@ -32,7 +32,7 @@ def parse_state_2020(cell: object) -> RecordedState:
 
 
 def parse_joint_action(cell: object) -> tuple[int, int]:
-    """The two actions, as indices into `ACTION_NAMES`, from JSON or a Python literal."""
+    """The two actions, as indices into the simulator's `ACTIONS`, from JSON or a Python literal."""
     joint = _parse(cell, _json_of_literal)
     if not isinstance(joint, list) or len(joint) != 2:
         raise CellError(f"got {short(joint)}, expected a list of two actions")

@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 from pickled_tables import arrow_text, frame_of_2019, frame_of_today
 
 from bsdr_torch.data.games import Game
-from bsdr_torch.data.mturk import packaged_layouts, read_mturk_2019, read_mturk_2020
+from bsdr_torch.data.mturk import read_mturk_2019, read_mturk_2020
 from bsdr_torch.errors import InputError
+from bsdr_torch.worlds.overcooked import layout_names
 
 Row = dict[str, Any]
 
@@ -95,7 +96,7 @@ def test_the_official_split_tests_each_pair_on_layouts_it_was_not_trained_on(gam
 
 
 def test_the_layouts_of_2020_are_known() -> None:
-    assert set(packaged_layouts()) >= LAYOUTS_2020
+    assert set(layout_names()) >= LAYOUTS_2020
 
 
 def state_2020(time: int) -> Row:
