@@ -47,7 +47,8 @@ _FIELDS_2020 = (
 )
 
 # A delivery was recorded as 5 points in 2019; the game gives 20.
-_REWARD_SCALE_2019 = 20 / 5
+_DELIVERY_2019 = 20
+_REWARD_SCALE_2019 = _DELIVERY_2019 / 5
 
 
 def read_mturk_2019(train: Path | str | None = None, test: Path | str | None = None) -> list[Game]:
@@ -121,6 +122,8 @@ def _games_2020(path: Path | str, rules: Literal[2019, 2020], known_layouts: Col
     states = table.parsed("state", parse_state_2020)
     actions = np.array(table.parsed("joint_action", parse_joint_action), np.int8)
     rewards = table.numbers("reward").astype(np.float32)
+    if rules == 2019 and rewards.max() < _DELIVERY_2019:
+        rewards *= _REWARD_SCALE_2019
     time = table.integers("cur_gameloop")
     games = []
     for (layout, trial), group in table.groups([layout_names, trials]).items():

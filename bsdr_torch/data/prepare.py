@@ -20,13 +20,16 @@ from bsdr_torch.data.prepared import (
 from bsdr_torch.data.verification import OnBreak, verify
 from bsdr_torch.errors import InputError
 
+# Called at the start of each stage with its name, how many stages are done, and how many there are, once it is known.
+Progress = Callable[[str, int, int | None], object]
+
 
 def prepare(
     source: Path | str = SOURCE_2019,
     folder: Path | str = "datasets/mturk_2019",
     rules: Literal[2019, 2020] = 2020,
     on_break: OnBreak = "keep",
-    progress: Callable[[str], object] = lambda stage: None,
+    progress: Progress = lambda stage, done, total: None,
 ) -> tuple[PreparedSet, bool]:
     """The prepared set in a folder, made there if it is not; and whether it had to be made.
 
@@ -35,14 +38,14 @@ def prepare(
         folder: where the prepared files are.
         rules: the year of the rules that the games of a file obey.
         on_break: what to do with games that the simulator does not follow.
-        progress: called at the start of each stage with its name.
+        progress: told at the start of each stage.
     """
-    progress("checking what is there")
+    progress("looking for prepared data", 0, None)
     found = _already_there(folder, source, rules, on_break)
     if found is not None:
         return found, False
     prepared = read_and_verify(source, rules, on_break, progress)
-    progress("writing")
+    progress("writing", 1 + len(prepared.kitchens), 2 + len(prepared.kitchens))
     write_prepared(folder, prepared)
     return prepared, True
 
@@ -51,10 +54,10 @@ def read_and_verify(
     source: Path | str,
     rules: Literal[2019, 2020] = 2020,
     on_break: OnBreak = "keep",
-    progress: Callable[[str], object] = lambda stage: None,
+    progress: Progress = lambda stage, done, total: None,
 ) -> PreparedSet:
     """The games of a source, replayed, in memory; nothing is written."""
-    progress("reading")
+    progress("reading", 0, None)
     try:
         games = read_mturk_2019() if source == SOURCE_2019 else read_mturk_2020(source, rules)
         games = [game for game in games if any(game.is_human)]
@@ -64,8 +67,8 @@ def read_and_verify(
         for game in games:
             by_layout.setdefault(game.layout, []).append(game)
         kitchens, replays = {}, {}
-        for layout in _in_order(by_layout):
-            progress(f"replaying {layout}")
+        for number, layout in enumerate(_in_order(by_layout), start=1):
+            progress(f"replaying {layout}", number, 2 + len(by_layout))
             kitchens[layout], replays[layout] = verify(by_layout[layout], on_break)
             if not len(kitchens[layout]):
                 raise InputError(

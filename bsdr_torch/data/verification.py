@@ -46,6 +46,9 @@ class Replay:
     def __str__(self) -> str:
         share = 100 * self.agree / max(self.transitions, 1)
         text = f"{self.agree:,} of {self.transitions:,} transitions agree ({share:.2f} %)"
+        steps = self.transitions + self.unknown
+        if self.rewards_agree < steps:
+            text += f"; {steps - self.rewards_agree:,} rewards differ: kept as recorded"
         if self.broken_games:
             done = {"keep": "kept as recorded", "cut": "cut at the break", "drop": "dropped"}[self.on_break]
             text += f"; {len(self.broken_games)} games differ: {done}, {self.removed_steps:,} steps removed"
