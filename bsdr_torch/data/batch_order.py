@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data.distributed import DistributedSampler
+
+from bsdr_torch.errors import InputError
 
 
 class Share(NamedTuple):
@@ -47,11 +50,15 @@ class BatchOrder(DistributedSampler[Share]):
         super().__init__(_Nothing(), num_replicas=processes, rank=rank, shuffle=shuffle, seed=seed)
         self._items = {name: chosen for name, chosen in items.items() if len(chosen)}
         self._weights, self._batch_size = weights, batch_size
+        for name, chosen in self._items.items():
+            if len(chosen) < processes:
+                raise InputError(f"{name}: {len(chosen)} to share over {processes} processes: use fewer processes")
 
     def __iter__(self) -> Iterator[Share]:
         """This process's share of each batch of the epoch."""
-        # Distinct for all (seed, epoch), so that the second epoch of one seed is not the first of the next.
-        generator = torch.Generator().manual_seed((self.seed << 32) + self.epoch)
+        # Mixed, so that the second epoch of one seed is not the first of the next.
+        mixed = np.random.SeedSequence([self.seed, self.epoch]).generate_state(1)
+        generator = torch.Generator().manual_seed(int(mixed[0]))
         shares = []
         for name, items in self._items.items():
             if self.shuffle and self._weights is not None:

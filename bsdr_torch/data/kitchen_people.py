@@ -103,12 +103,12 @@ class KitchenPeople(lightning.LightningDataModule):
 
     def steps(self, part: Part) -> dict[str, Decisions]:
         """All decisions of a part by kitchen, in the order of games and time."""
-        found = {}
+        codes, found = self._codes(part), {}
         for name, table in self._tables.items():
             index = self._decisions(name, part)
             if len(index):
                 decisions = table.gather(index)
-                found[name] = decisions._replace(humans=self._codes(part)[decisions.humans])
+                found[name] = decisions._replace(humans=codes[decisions.humans])
         return found
 
     def train_dataloader(self) -> DataLoader[Any]:
@@ -175,10 +175,10 @@ class KitchenPeople(lightning.LightningDataModule):
         unseen people, although the official split has some of them train in another kitchen.
         """
         codes = torch.full((len(self.humans) + 1,), POPULATION)
-        trained = [self._tables[name].humans[self._decisions(name, "train")] for name in self.kitchens]
         if part == "train" or self._protocol != "human":
-            known = torch.unique(torch.cat(trained))
-            codes[known] = known
+            for name, table in self._tables.items():
+                known = table.humans[self._decisions(name, "train")]
+                codes[known] = known
         return codes
 
 
