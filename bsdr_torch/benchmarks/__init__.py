@@ -1,0 +1,1 @@
+"""Measurements of time and memory against named alternatives, made in the same run."""
