@@ -132,12 +132,12 @@ def _draw_actions(prepared: PreparedSet) -> Figure:
         bottom += heights
     axis.set(
         title=f"What each human does ({prepared.provenance.source}, all kitchens)",
-        xlabel="human (pair/seat in 2019)" if prepared.provenance.source == "mturk_2019" else "human",
+        xlabel="human (the first letters of the id; pair/seat in 2019)",
         ylabel="share of actions (%)",
         ylim=(0, 100),
         xlim=(-0.6, len(numbers) - 0.4),
     )
-    axis.set_xticks(range(len(numbers)), [prepared.humans[h] for h in order.tolist()], rotation=90, fontsize=7)
+    axis.set_xticks(range(len(numbers)), [prepared.humans[h][:8] for h in order.tolist()], rotation=90, fontsize=7)
     figure.legend(*axis.get_legend_handles_labels(), loc="outside right center", frameon=False)
     return figure
 
