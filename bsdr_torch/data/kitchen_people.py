@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from bsdr_torch.data.batch_order import BatchOrder, Share
+from bsdr_torch.data.batch_order import BatchOrder, ResumableLoader, Share
 from bsdr_torch.data.decisions import Decisions, DecisionTable, KitchenRollouts, RolloutKey, windows
 from bsdr_torch.data.prepared import layout_to_json, read_prepared
 from bsdr_torch.data.splits import PARTS, Part, Protocol, split
@@ -150,7 +150,7 @@ class KitchenPeople(lightning.LightningDataModule):
             processes=1 if trainer is None else trainer.world_size,
             rank=0 if trainer is None else trainer.global_rank,
         )
-        return DataLoader(batches, batch_size=None, sampler=order, pin_memory=device != target)
+        return ResumableLoader(batches, batch_size=None, sampler=order, pin_memory=device != target)
 
     def _items(self, part: Part) -> dict[str, tuple[Tensor, Tensor]]:
         """By kitchen, the first decision and the length of each rollout, or of each step (length 1)."""

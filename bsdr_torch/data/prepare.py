@@ -58,26 +58,25 @@ def read_and_verify(
 ) -> PreparedSet:
     """The games of a source, replayed, in memory; nothing is written."""
     progress("reading", 0, None)
-    try:
-        games = read_mturk_2019() if source == SOURCE_2019 else read_mturk_2020(source, rules)
-        games = [game for game in games if any(game.is_human)]
-        if not games:
-            raise InputError(f"{source}: nobody in it is human: player_0_is_human and player_1_is_human are never true")
-        by_layout: dict[str, list[Game]] = {}
-        for game in games:
+    games = read_mturk_2019() if source == SOURCE_2019 else read_mturk_2020(source, rules)
+    by_layout: dict[str, list[Game]] = {}
+    for game in games:
+        if any(game.is_human):
             by_layout.setdefault(game.layout, []).append(game)
-        kitchens, replays = {}, {}
-        for number, layout in enumerate(_in_order(by_layout), start=1):
-            progress(f"replaying {layout}", number, 2 + len(by_layout))
+    if not by_layout:
+        raise InputError(f"{source}: nobody in it is human: player_0_is_human and player_1_is_human are never true")
+    kitchens, replays = {}, {}
+    for number, layout in enumerate(_in_order(by_layout), start=1):
+        progress(f"replaying {layout}", number, 2 + len(by_layout))
+        try:
             kitchens[layout], replays[layout] = verify(by_layout[layout], on_break)
-            if not len(kitchens[layout]):
-                raise InputError(
-                    f"no game on {layout} follows the rules of {games[0].rules}, so that nothing is left of it: "
-                    "choose the other rules, or keep or cut games at the break"
-                )
-    except InputError as error:
-        message = str(error)
-        raise InputError(message if str(source) in message else f"{source}: {message}") from None
+        except InputError as error:
+            raise InputError(f"{source}: {error}") from None
+        if not len(kitchens[layout]):
+            raise InputError(
+                f"{source}: no game on {layout} follows the rules of {games[0].rules}, so that nothing is left of it: "
+                "choose the other rules, or keep or cut games at the break"
+            )
     provenance = Provenance(
         source=games[0].source,
         checksums=_checksums(source),
@@ -115,7 +114,9 @@ def _checksums(source: Path | str) -> dict[str, str]:
             with path.open("rb") as file:
                 found[path.name] = hashlib.file_digest(file, "sha256").hexdigest()
         except OSError as error:
-            raise InputError(f"{path}: cannot be read ({error.strerror})") from None
+            raise InputError(
+                f"{path}: cannot be read ({error.strerror}): a source is {SOURCE_2019} or the path of a file"
+            ) from None
     return found
 
 

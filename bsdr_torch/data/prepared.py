@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -80,22 +80,20 @@ def write_prepared(folder: Path | str, prepared: PreparedSet) -> None:
         folder / f"{name}.parquet": _table(games, prepared.replays[name], prepared.provenance)
         for name, games in prepared.kitchens.items()
     }
+    of_an_earlier_set = [path for path in folder.glob("*.parquet") if path not in tables]
+    for path in of_an_earlier_set:
+        _metadata(path)  # an error, before anything is touched, if it is somebody else's file
     write_tables(tables)
-    for path in folder.glob("*.parquet"):
-        if path not in tables:  # a kitchen of an earlier set
-            path.unlink()
+    for path in of_an_earlier_set:
+        path.unlink()
 
 
-def read_prepared(folder: Path | str, layouts: Collection[str] | None = None) -> PreparedSet:
-    """The set in a folder: all of its kitchens, or some."""
+def read_prepared(folder: Path | str) -> PreparedSet:
+    """The set in a folder."""
     provenance = read_provenance(folder)
-    unknown = sorted(set(layouts or ()).difference(provenance.layouts))
-    if unknown:
-        raise InputError(f"{folder}: no games on {', '.join(unknown)}: it has {', '.join(provenance.layouts)}")
     kitchens, replays = {}, {}
     for name in provenance.layouts:
-        if layouts is None or name in layouts:
-            kitchens[name], replays[name] = _read_kitchen(Path(folder) / f"{name}.parquet")
+        kitchens[name], replays[name] = _read_kitchen(Path(folder) / f"{name}.parquet")
     return PreparedSet(provenance, kitchens, replays)
 
 
@@ -166,7 +164,9 @@ def _metadata(path: Path) -> dict[str, Any]:
         if not {field.name for field in fields(Provenance)} == set(metadata["provenance"]):
             raise KeyError("provenance")
     except (OSError, ValueError, KeyError, TypeError, pa.ArrowException):
-        raise InputError(f"{path}: not a file that scripts/prepare_data.py wrote, or damaged: prepare again") from None
+        raise InputError(
+            f"{path}: not a file that scripts/prepare_data.py wrote, or damaged: move it away and prepare again"
+        ) from None
     if schema != SCHEMA_VERSION:
         raise InputError(
             f"{path}: prepared in version {schema} of the format, this is version {SCHEMA_VERSION}: "

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import lightning
 import pytest
 import torch
+from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.cli import LightningCLI
 from torch import Tensor
 
@@ -190,16 +192,20 @@ class ActionCounts(lightning.LightningModule):
         self.notes = notes
         self.seen: list[set[tuple[int, int]]] = []
         self.orders: list[list[int]] = []
+        self.batches: list[str] = []
 
     def on_train_epoch_start(self) -> None:
         self.seen.append(set())
         self.orders.append([])
 
     def training_step(self, batch: Decisions, _number: int) -> Tensor:
+        if not self.seen:  # a run resumed in the middle of an epoch does not start one
+            self.on_train_epoch_start()
         shown = where(batch)
         assert not shown & self.seen[-1]
         self.seen[-1] |= shown
         self.orders[-1] += batch.times.tolist()
+        self.batches.append(batch.layout)
         return torch.nn.functional.cross_entropy(self.logits.expand(len(batch.actions), 6), batch.actions)
 
     def on_train_end(self) -> None:
@@ -229,6 +235,41 @@ def test_a_trainer_sees_each_step_once_an_epoch_in_a_new_order(prepared_2019: Pa
     assert model.seen == [everything, everything]
     assert model.orders[0] != model.orders[1]
     assert model.logits.argmax() == 4  # people mostly stay
+
+
+@pytest.mark.parametrize(
+    ("often", "batches_before"),
+    [({"every_n_train_steps": 15}, 15), ({"every_n_epochs": 2, "save_on_train_epoch_end": True}, 22)],
+    ids=["in the middle of an epoch", "at the end of one"],
+)
+def test_a_run_that_was_killed_sees_what_it_would_have_seen(
+    prepared_2020: Path, tmp_path: Path, often: dict[str, Any], batches_before: int
+) -> None:
+    def fit(checkpoint: Path | None = None) -> ActionCounts:
+        model = ActionCounts()
+        keep = ModelCheckpoint(tmp_path, filename="{step}", save_top_k=-1, **often)
+        options = trainer_options(tmp_path) | {"enable_checkpointing": True, "callbacks": [keep]}
+        trainer = lightning.Trainer(max_epochs=3, **options)
+        trainer.fit(model, KitchenPeople(str(prepared_2020), batch_size=64), ckpt_path=checkpoint)
+        return model
+
+    uninterrupted = fit()
+    resumed = fit(tmp_path / f"step={batches_before}.ckpt")
+    whole, rest = (list(chain(*model.orders)) for model in (uninterrupted, resumed))
+    assert 0 < len(rest) < len(whole)
+    assert rest == whole[-len(rest) :]
+    assert len(resumed.batches) == len(uninterrupted.batches) - batches_before
+    assert torch.equal(resumed.logits, uninterrupted.logits)
+
+
+def test_prediction_goes_through_the_test_part_in_order(prepared_2020: Path, tmp_path: Path) -> None:
+    class Taken(ActionCounts):
+        def predict_step(self, batch: Decisions) -> Tensor:
+            return batch.actions
+
+    data = KitchenPeople(str(prepared_2020), batch_size=50)
+    taken = lightning.Trainer(**trainer_options(tmp_path)).predict(Taken(), data)
+    assert torch.equal(torch.cat(taken), torch.cat([steps.actions for steps in data.steps("test").values()]))
 
 
 def test_two_processes_share_each_epoch_without_loss_or_repetition(prepared_2020: Path, tmp_path: Path) -> None:

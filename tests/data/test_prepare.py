@@ -107,6 +107,15 @@ def test_a_kitchen_that_is_no_longer_in_the_source_leaves(tmp_path: Path) -> Non
     assert list(read_prepared(tmp_path / "set").kitchens) == ["cramped_room"]
 
 
+def test_a_parquet_file_of_somebody_else_is_never_removed(tmp_path: Path) -> None:
+    pyarrow.parquet.write_table(pyarrow.table({"a": [1]}), tmp_path / "mine.parquet")
+    before = content(tmp_path)
+    source = write_csv(rows_of(play("cramped_room", 1, steps=5)[0], 2, ("a", "b")), tmp_path.with_suffix(".csv"))
+    with pytest.raises(InputError, match=r"mine\.parquet: not a file that scripts/prepare_data.py wrote"):
+        prepare(source, tmp_path)
+    assert content(tmp_path) == before
+
+
 def test_the_files_say_where_they_come_from(prepared_2019: Path) -> None:
     metadata = json.loads(
         pyarrow.parquet.read_schema(prepared_2019 / "forced_coordination.parquet").metadata[b"bsdr_torch"]
