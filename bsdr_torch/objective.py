@@ -1,12 +1,13 @@
 """The likelihood of rollouts and the MAP loss (paper, eq. MLE).
 
-A rollout s_0 a_0 s_1 ... of human i has, in a deterministic world, the log-likelihood
+A rollout s_0 a_0 s_1 ... of human i has the log-likelihood
 
-    sum_t log pi_t(a_t|s_t) = sum_t [ r_i(s_t) + discount V_{t+1}(s_{t+1}) - V_t(s_t) ]
+    sum_t log pi_t(a_t|s_t) = sum_t [ r_i(s_t) + discount E[V_{t+1}(s') | s_t, a_t] - V_t(s_t) ]
 
-which without a discount telescopes to sum_t r_i(s_t) - log Z_i(s_0) for a whole rollout, and to that plus
-V_L(s_L) for one that was cut after L steps. In a stochastic world the same expression is the objective of maximum
-causal entropy. So the rollouts enter through two sums only: the visited states, and the states that V is taken at.
+In a deterministic world without a discount this telescopes to sum_t r_i(s_t) - log Z_i(s_0), the paper's form, for a
+whole rollout, and to that plus V_L(s_L) for one that was cut after L steps. So the rollouts enter through two sums
+only: the visited states, and the states that V is taken at. In a stochastic world sum_t r_i(s_t) - log Z_i(s_0) is not
+a likelihood, and has no maximum where chance was kinder than any policy can expect; the sum above always has one.
 With a base measure b all of this is relative to it: the constant sum_t log b(a_t|s_t) is left out.
 """
 
@@ -78,26 +79,25 @@ class Evidence:
         Of the two ways to sum rewards, over visits or over counts of visits, it takes the smaller one.
         """
         steps = rollouts.steps()
-        states, humans = _visited(rollouts, mdp, horizon, discount)
-        terms = [
-            (steps.step, steps.state, steps.human, -torch.ones(len(steps.state))),
-            (
-                steps.step + 1,
-                rollouts.states[steps.rollout, steps.step + 1],
-                steps.human,
-                torch.full((len(steps.state),), discount),
-            ),
-        ]
-        step, state, human, weight = (torch.cat(parts) for parts in zip(*terms, strict=True))
+        telescopes = discount == 1.0 and mdp.probability is None
+        states, humans = _visited(rollouts, mdp, horizon, telescopes)
+        outcomes = mdp.next_state[steps.state, steps.action].long()  # [N, K]
+        chance = _chance(mdp, steps.state, steps.action)
+        step = torch.cat([steps.step, (steps.step + 1).repeat_interleave(outcomes.shape[1])])
+        state = torch.cat([steps.state, outcomes.flatten()])
+        human = torch.cat([steps.human, steps.human.repeat_interleave(outcomes.shape[1])])
+        weight = torch.cat([-torch.ones(len(steps.state), dtype=torch.float64), discount * chance.flatten()])
+        keep = weight != 0
         if horizon is None:
             step = torch.zeros_like(step)
-        keep = torch.ones_like(step, dtype=torch.bool) if horizon is None else step < horizon  # V_T = 0
-        if mdp.terminal is not None and discount == 1.0:
+        else:
+            keep &= step < horizon  # V_T = 0
+        if mdp.terminal is not None and telescopes:
             keep &= ~mdp.terminal[state]  # its V is its reward, which is counted as a visit
         rows = torch.stack([step, state, human], dim=1)[keep]
         places, where = torch.unique(rows, dim=0, return_inverse=True)
-        total = torch.zeros(len(places), dtype=torch.float64).index_add_(0, where, weight[keep].double())
-        left = total.abs() > 1e-9  # without a discount all but the first and a cut last state cancel
+        total = torch.zeros(len(places), dtype=torch.float64).index_add_(0, where, weight[keep])
+        left = total.abs() > 1e-9  # where it telescopes all but the first and a cut last state cancel
         by_counts = mdp.num_states * num_humans <= len(states)
         return Evidence(
             states=None if by_counts else states,
@@ -175,15 +175,15 @@ def map_loss(
     return MapLoss(data + log_z + prior, data, log_z, prior)
 
 
-def _visited(rollouts: Rollouts, mdp: TabularMDP, horizon: int | None, discount: float) -> tuple[Tensor, Tensor]:
+def _visited(rollouts: Rollouts, mdp: TabularMDP, horizon: int | None, telescopes: bool) -> tuple[Tensor, Tensor]:
     """The visits that earn a reward: states where an action is taken, and a terminal state entered in time.
 
-    With a discount the terminal state's reward comes through its V instead, which is discounted.
+    Where the likelihood does not telescope, the terminal state's reward comes through its V instead.
     """
     states = rollouts.states
     earns = torch.zeros_like(states, dtype=torch.bool)
     earns[:, : rollouts.actions.shape[1]] = rollouts.actions >= 0
-    if mdp.terminal is not None and discount == 1.0:
+    if mdp.terminal is not None and telescopes:
         entered = (states >= 0) & mdp.terminal[states.clamp(min=0)]
         entered[:, 0] = False  # nobody acted to get there
         if horizon is not None:
@@ -191,3 +191,11 @@ def _visited(rollouts: Rollouts, mdp: TabularMDP, horizon: int | None, discount:
         earns |= entered
     rollout, step = earns.nonzero(as_tuple=True)
     return states[rollout, step], rollouts.human[rollout]
+
+
+def _chance(mdp: TabularMDP, states: Tensor, actions: Tensor) -> Tensor:
+    """The probability of each outcome, `[N, K]` float64."""
+    if mdp.probability is None:
+        return torch.ones(len(states), 1, dtype=torch.float64)
+    column = actions if mdp.probability.shape[1] > 1 else torch.zeros_like(actions)
+    return mdp.probability[states, column].double()

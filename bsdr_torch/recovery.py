@@ -54,6 +54,7 @@ def recovery(
     counts = visit_counts(visited, humans, *beta.shape)
     true_beta = truth.beta(world) * true_R.norm()
     error = (beta * theta_R.norm() - true_beta).abs() / true_beta.abs()
+    error = torch.where(counts > 0, error, 0.0)  # elsewhere beta may be 0, as on goals
     return Recovery(
         theta_R_cosine=float(torch.cosine_similarity(theta_R, true_R, dim=0)),
         beta_relative_error=float((error * counts).sum() / counts.sum()),

@@ -150,6 +150,15 @@ def _one_world(
             f"{path}: row {rows[n] + 1}, field step: expected step {expected[n]} of rollout {rollout[n]}, "
             f"got {step[n]}; steps of a rollout count 0, 1, 2, ... with one row each"
         )
+    last = np.append(first[1:], True)
+    wrong = (numbers["action"][rows] == NO_ACTION) != last
+    if wrong.any():
+        n = int(np.flatnonzero(wrong)[0])
+        raise InputError(
+            f"{path}: row {rows[n] + 1}, field action: {numbers['action'][rows[n]]} on "
+            f"{'the last' if last[n] else 'an inner'} row of a rollout; the last row is the state it ended in, and it "
+            f"alone has the action {NO_ACTION}"
+        )
     index = np.cumsum(first) - 1
     length = int(step.max())
     states = torch.full((int(index[-1]) + 1, length + 1), -1, dtype=torch.int64)
