@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 import torch
 from filelock import FileLock
-from simulated_games import awkward_rows, write_csv
 
 from bsdr_torch.data.prepare import prepare
+from tests.data.simulated_games import awkward_rows, write_csv
 
 # The tests run in as many processes as there are cores; threads of each would only wait for those of the others.
 torch.set_num_threads(1)

@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from pickled_tables import frame_of_today
 from torch import Tensor
 
 from bsdr_torch.data.packed_games import kitchen
 from bsdr_torch.worlds.overcooked import DIRECTIONS, Layout, held_objects, start_states, step, to_records
 from bsdr_torch.worlds.overcooked.state import SOUP
+from tests.data.pickled_tables import frame_of_today
 
 Row = dict[str, Any]
 

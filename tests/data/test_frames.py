@@ -9,7 +9,10 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from pickled_tables import (
+
+from bsdr_torch.data.frames import parse_frame, read_frame
+from bsdr_torch.errors import InputError
+from tests.data.pickled_tables import (
     STOP,
     arrow_array,
     arrow_text,
@@ -23,9 +26,6 @@ from pickled_tables import (
     plain,
     with_state,
 )
-
-from bsdr_torch.data.frames import parse_frame, read_frame
-from bsdr_torch.errors import InputError
 
 COLUMNS = {
     "state": ['{"a": 1}', "é", None],

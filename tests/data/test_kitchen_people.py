@@ -208,6 +208,11 @@ class ActionCounts(lightning.LightningModule):
         self.batches.append(batch.layout)
         return torch.nn.functional.cross_entropy(self.logits.expand(len(batch.actions), 6), batch.actions)
 
+    def validation_step(self, batch: Decisions, _number: int) -> None:
+        self.log(
+            "validation", torch.nn.functional.cross_entropy(self.logits.expand(len(batch.actions), 6), batch.actions)
+        )
+
     def on_train_end(self) -> None:
         if self.notes is not None:
             torch.save((self.seen, self.orders), Path(self.notes) / f"{self.global_rank}.pt")
@@ -239,8 +244,12 @@ def test_a_trainer_sees_each_step_once_an_epoch_in_a_new_order(prepared_2019: Pa
 
 @pytest.mark.parametrize(
     ("often", "batches_before"),
-    [({"every_n_train_steps": 15}, 15), ({"every_n_epochs": 2, "save_on_train_epoch_end": True}, 22)],
-    ids=["in the middle of an epoch", "at the end of one"],
+    [
+        ({"every_n_train_steps": 15}, 15),
+        ({"every_n_epochs": 2, "save_on_train_epoch_end": True}, 22),
+        ({"every_n_epochs": 1, "monitor": "validation"}, 22),
+    ],
+    ids=["in the middle of an epoch", "at the end of one", "after validation"],
 )
 def test_a_run_that_was_killed_sees_what_it_would_have_seen(
     prepared_2020: Path, tmp_path: Path, often: dict[str, Any], batches_before: int

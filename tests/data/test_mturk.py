@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from pickled_tables import arrow_text, frame_of_2019, frame_of_today
 
 from bsdr_torch.data.games import Game
 from bsdr_torch.data.mturk import read_mturk_2019, read_mturk_2020
 from bsdr_torch.errors import InputError
 from bsdr_torch.worlds.overcooked import layout_names
+from tests.data.pickled_tables import arrow_text, frame_of_2019, frame_of_today
 
 Row = dict[str, Any]
 

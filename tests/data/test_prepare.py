@@ -14,7 +14,6 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from simulated_games import awkward_rows, play, rows_of, write_csv, write_pickle
 
 from bsdr_torch.data import arrow_files
 from bsdr_torch.data.data_card import draw_figures, figure_paths, summary_table
@@ -23,6 +22,7 @@ from bsdr_torch.data.prepare import prepare, read_and_verify
 from bsdr_torch.data.prepared import PreparedSet, layout_from_json, layout_to_json, read_prepared
 from bsdr_torch.errors import InputError
 from bsdr_torch.worlds.overcooked import load_layout
+from tests.data.simulated_games import awkward_rows, play, rows_of, write_csv, write_pickle
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "prepare_data.py"
 

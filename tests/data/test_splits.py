@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from simulated_games import play, rows_of, write_csv
 
 from bsdr_torch.data.packed_games import PackedGames
 from bsdr_torch.data.prepare import read_and_verify
 from bsdr_torch.data.prepared import read_prepared
 from bsdr_torch.data.splits import TEST, TRAIN, VALIDATION, split
 from bsdr_torch.errors import InputError
+from tests.data.simulated_games import play, rows_of, write_csv
 
 Kitchens = dict[str, PackedGames]
 

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 import torch
-from simulated_games import Row, play, rows_of, write_csv
 
 from bsdr_torch.data.games import Game
 from bsdr_torch.data.mturk import read_mturk_2020
 from bsdr_torch.data.packed_games import AGREES, DIFFERS, UNKNOWN, kitchen
 from bsdr_torch.data.verification import verify
 from bsdr_torch.errors import InputError
+from tests.data.simulated_games import Row, play, rows_of, write_csv
 
 
 @pytest.fixture(scope="module")
