@@ -19,7 +19,9 @@ def main() -> None:
         help="mturk_2019 (inside the installed overcooked-ai), or a file in the 2020 schema: CSV or pickle",
     )
     parser.add_argument("--out", type=Path, default=Path("datasets"), help="folder of data sets")
-    parser.add_argument("--name", help="of the set in it; default: mturk_2019, or mturk_2020 for a file")
+    parser.add_argument(
+        "--name", default=argparse.SUPPRESS, help="of the set in it (default: mturk_2019, or mturk_2020 for a file)"
+    )
     parser.add_argument("--rules", type=int, choices=[2019, 2020], default=2020, help="that the games of a file obey")
     parser.add_argument(
         "--on-break",
@@ -30,7 +32,8 @@ def main() -> None:
     parser.add_argument("--check-only", action="store_true", help="read and replay, but write nothing")
     arguments = parser.parse_args()
 
-    folder = arguments.out / (arguments.name or ("mturk_2019" if arguments.source == "mturk_2019" else "mturk_2020"))
+    usual_name = "mturk_2019" if arguments.source == "mturk_2019" else "mturk_2020"
+    folder = arguments.out / getattr(arguments, "name", usual_name)
     with tqdm(bar_format="{desc:<36} {bar:20} {elapsed}", leave=False, disable=None) as bar:
 
         def progress(stage: str, done: int, total: int | None) -> None:
