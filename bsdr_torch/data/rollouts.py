@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,11 +9,10 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.csv
-import pyarrow.parquet
 import torch
 from torch import Tensor
 
+from bsdr_torch.data.arrow_files import read_columns, write_table
 from bsdr_torch.errors import InputError
 from bsdr_torch.mdp import TabularMDP
 
@@ -125,7 +122,7 @@ def write_rollouts(path: str | Path, rollouts: Mapping[str, Rollouts], humans: S
 
 def read_rollouts(path: str | Path) -> tuple[dict[str, Rollouts], list[str]]:
     """The rollouts by world and the humans, in order of name, of a .parquet or .csv file."""
-    table = read_table(path, COLUMNS)
+    table = read_columns(path, COLUMNS)
     if table.num_rows == 0:
         raise InputError(f"{path}: the file has no rows")
     worlds, human_names = (np.array(table[name].to_pylist(), dtype=object) for name in ("world", "human"))
@@ -170,51 +167,3 @@ def _one_world(
     states[at] = torch.from_numpy(numbers["state"][rows])
     actions[at] = torch.from_numpy(numbers["action"][rows])
     return Rollouts(torch.from_numpy(human[first]), states, actions[:, :length])
-
-
-def read_table(path: str | Path, columns: Mapping[str, pa.DataType]) -> pa.Table:
-    """The named columns of a .parquet or .csv file, in their types, without missing values."""
-    path = Path(path)
-    if not path.is_file():
-        raise InputError(f"{path}: no such file")
-    try:
-        if path.suffix == ".parquet":
-            table = pa.parquet.read_table(path)
-        elif path.suffix == ".csv":
-            table = pa.csv.read_csv(path)
-        else:
-            raise InputError(f"{path}: expected a name that ends in .parquet or .csv")
-    except (pa.ArrowException, OSError) as error:
-        raise InputError(f"{path}: cannot be read as {path.suffix[1:]}: {error}") from None
-    missing = [name for name in columns if name not in table.column_names]
-    if missing:
-        raise InputError(f"{path}: column {missing[0]!r} is missing; it has {', '.join(table.column_names)}")
-    cast = {}
-    for name, kind in columns.items():
-        try:
-            cast[name] = table[name].cast(kind)
-        except pa.ArrowException as error:
-            raise InputError(f"{path}: field {name}: {error}") from None
-        if cast[name].null_count:
-            row = next(i for i, value in enumerate(cast[name].is_null().to_pylist()) if value)
-            raise InputError(f"{path}: row {row + 1}, field {name}: the value is missing")
-    return pa.table(cast)
-
-
-def write_table(table: pa.Table, path: str | Path) -> None:
-    """Writes a .parquet or .csv file under a temporary name and renames it, so that nobody sees half of it."""
-    path = Path(path)
-    if path.suffix not in (".parquet", ".csv"):
-        raise InputError(f"{path}: expected a name that ends in .parquet or .csv")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    os.close(handle)
-    try:
-        if path.suffix == ".parquet":
-            pa.parquet.write_table(table, temporary)
-        else:
-            pa.csv.write_csv(table, temporary)
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
