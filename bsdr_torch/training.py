@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import warnings
 from pathlib import Path
 from typing import Any, Protocol
@@ -23,9 +24,7 @@ class TrainingCLI(LightningCLI):
     """`fit`, `validate` and `test` of a `HumanModel`; the model learns of worlds and people from the data."""
 
     def __init__(self) -> None:
-        # A full-batch step has nothing for worker processes to do, and one chunk is the whole epoch.
-        warnings.filterwarnings("ignore", ".*does not have many workers.*")
-        warnings.filterwarnings("ignore", ".*number of training batches.*")
+        _quieten()
         super().__init__(
             HumanModel,
             RolloutData,
@@ -67,6 +66,17 @@ class TrainingCLI(LightningCLI):
         print(f"\nCheckpoint:   {kept[0]}")
         if trainer.logger is not None:
             print(f"TensorBoard:  tensorboard --logdir {trainer.logger.save_dir}")
+
+
+def _quieten() -> None:
+    """Leaves out Lightning's notes that are no news to the user: its own deprecations, and advice for other jobs."""
+    # A full-batch step has nothing for worker processes to do, and one chunk is the whole epoch.
+    warnings.filterwarnings("ignore", ".*does not have many workers.*")
+    warnings.filterwarnings("ignore", ".*number of training batches.*")
+    warnings.filterwarnings("ignore", ".*LeafSpec.*")
+    warnings.filterwarnings("ignore", category=DeprecationWarning, module="lightning")
+    notes = logging.getLogger("lightning.pytorch.utilities.rank_zero")
+    notes.addFilter(lambda record: "Tip:" not in record.getMessage())
 
 
 def _bad_input_behind(error: BaseException | None) -> InputError | None:
