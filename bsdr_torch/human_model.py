@@ -165,8 +165,13 @@ class HumanModel(lightning.LightningModule):
         """Adam, or L-BFGS with a line search."""
         options = self.hparams
         if options["optimizer"] == "lbfgs":
+            # The default tolerance_change gives up where a loss per action still has a gradient of 1e-5.
             return torch.optim.LBFGS(
-                self.parameters(), lr=options["learning_rate"], max_iter=5, line_search_fn="strong_wolfe"
+                self.parameters(),
+                lr=options["learning_rate"],
+                max_iter=5,
+                tolerance_change=1e-14,
+                line_search_fn="strong_wolfe",
             )
         learned = [*self.phi_R.parameters(), *self.phi_beta.parameters()]
         return torch.optim.Adam(

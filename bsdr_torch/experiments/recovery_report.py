@@ -140,7 +140,9 @@ def amounts_figure(records: Sequence[Record]) -> Figure:
                     if values:
                         points.append((rollouts, *mean_and_error(values)))
                 x, y, error = zip(*points, strict=True)
-                axis.errorbar(x, y, error, marker="o", capsize=3, label=f"{humans} people")
+                axis.errorbar(
+                    x, y, error, marker="o", capsize=3, label=f"{humans} {'person' if humans == 1 else 'people'}"
+                )
             axis.set_xscale("log", base=2)
             axis.set_yscale("log")
             if measure == "theta_R_cosine":
@@ -166,7 +168,7 @@ def models_figure(records: Sequence[Record]) -> Figure:
         axis.set_xticks(range(len(worlds)), worlds)
         axis.set_title(f"people whose β is {people}")
     axes[0].set_ylabel("held-out gap to the truth (%)")
-    axes[0].legend()
+    axes[1].legend()
     return figure
 
 
