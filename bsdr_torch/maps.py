@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import Figure
 from torch import Tensor
 
@@ -20,10 +21,10 @@ def map_figure(world: GridWorld, cost: Tensor, beta: Mapping[str, Tensor], title
     axes = figure.subplots(1, 2 + len(beta))
     axes[0].imshow(draw(world))
     axes[0].set_title(world.name)
-    _show(figure, axes[1], world, cost, "cost c(s)", "Reds", float(cost.max()))
-    top = max((float(values.max()) for values in beta.values()), default=1.0)
+    _show(figure, axes[1], world, cost, "cost c(s)", "Reds", Normalize(min(0.0, float(cost.min())), float(cost.max())))
+    norm = _common_scale(list(beta.values()))
     for axis, (name, values) in zip(axes[2:], beta.items(), strict=True):
-        _show(figure, axis, world, values, f"β(s), {name}", "viridis", top)
+        _show(figure, axis, world, values, f"β(s), {name}", "viridis", norm)
     for axis in axes:
         axis.set_xticks([])
         axis.set_yticks([])
@@ -32,9 +33,16 @@ def map_figure(world: GridWorld, cost: Tensor, beta: Mapping[str, Tensor], title
     return figure
 
 
-def _show(figure: Figure, axis: Axes, world: GridWorld, values: Tensor, title: str, colors: str, top: float) -> None:
-    image = world.to_image(values).numpy()
-    colormap = matplotlib.colormaps[colors].with_extremes(bad="#3b3f46")
-    shown = axis.imshow(np.ma.masked_invalid(image), cmap=colormap, vmin=min(0.0, float(values.min())), vmax=top)
+def _common_scale(maps: list[Tensor]) -> Normalize:
+    """One scale for all, of ratios where all values are positive."""
+    low, high = (min(float(m.min()) for m in maps), max(float(m.max()) for m in maps)) if maps else (0.0, 1.0)
+    return LogNorm(low, high) if 0 < low < high else Normalize(low, high)
+
+
+def _show(
+    figure: Figure, axis: Axes, world: GridWorld, values: Tensor, title: str, colors: str, norm: Normalize
+) -> None:
+    image = np.ma.masked_invalid(world.to_image(values).numpy())
+    shown = axis.imshow(image, cmap=matplotlib.colormaps[colors].with_extremes(bad="#3b3f46"), norm=norm)
     axis.set_title(title)
     figure.colorbar(shown, ax=axis, shrink=0.8)
