@@ -41,7 +41,7 @@ class HumanModel(lightning.LightningModule):
         view_radius: how far the window of a learned featurizer reaches.
         link: from theta_beta . phi_beta to beta: identity, softplus or exp.
         gauge: unit_norm or mean_one; by default unit_norm for fixed features and mean_one for learned ones.
-        prior: of theta_beta: hierarchical over people, or gaussian around zero.
+        prior: of theta_beta: hierarchical over people, or gaussian; around beta = 1.
         prior_scale: the spread of theta_beta that is expected, or the gaussian's standard deviation.
         offset_scale: standard deviation of a person's offset of theta_R, for irleed.
         optimizer: adam, or lbfgs for small problems with all people in one chunk.
@@ -59,10 +59,10 @@ class HumanModel(lightning.LightningModule):
         width: int = 8,
         hidden: int = 32,
         view_radius: int = 2,
-        link: LinkKind = "softplus",
+        link: LinkKind = "exp",
         gauge: Gauge | None = None,
         prior: PriorKind = "hierarchical",
-        prior_scale: float = 1.0,
+        prior_scale: float = 0.5,
         offset_scale: float = 0.3,
         optimizer: Literal["adam", "lbfgs"] = "adam",
         learning_rate: float = 0.05,
@@ -117,10 +117,12 @@ class HumanModel(lightning.LightningModule):
             log_prior = priors.unit_sphere(model.theta_R)
         else:
             log_prior = priors.gaussian(model.theta_R, 1.0)
+        # Around beta = 1 in a state with one active feature.
+        center = float(model.link.inverse(torch.ones((), dtype=torch.float64)))
         if options["prior"] == "hierarchical":
-            log_prior = log_prior + priors.hierarchical(model.theta_beta, options["prior_scale"])
+            log_prior = log_prior + priors.hierarchical(model.theta_beta, options["prior_scale"], center)
         else:
-            log_prior = log_prior + priors.gaussian(model.theta_beta, options["prior_scale"])
+            log_prior = log_prior + priors.gaussian(model.theta_beta - center, options["prior_scale"])
         if model.offset is not None:
             log_prior = log_prior + priors.gaussian(model.offset, options["offset_scale"])
         return log_prior
@@ -178,6 +180,10 @@ class HumanModel(lightning.LightningModule):
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Marks the checkpoint as ours."""
         checkpoint["bsdr_torch_format"] = CHECKPOINT_FORMAT
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Takes the checkpoint's precision, so that nothing is rounded on the way in."""
+        self.to(checkpoint["state_dict"]["rationality.raw_theta_R"].dtype)
 
     @classmethod
     def read(cls, path: str | Path) -> HumanModel:

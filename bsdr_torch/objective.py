@@ -80,12 +80,12 @@ class Evidence:
         steps = rollouts.steps()
         states, humans = _visited(rollouts, mdp, horizon, discount)
         terms = [
-            (steps.step, steps.state, steps.human, -torch.ones(len(steps.state))),
+            (steps.step, steps.state, steps.human, -torch.ones(len(steps.state), dtype=torch.float64)),
             (
                 steps.step + 1,
                 rollouts.states[steps.rollout, steps.step + 1],
                 steps.human,
-                torch.full((len(steps.state),), discount),
+                torch.full((len(steps.state),), discount, dtype=torch.float64),
             ),
         ]
         step, state, human, weight = (torch.cat(parts) for parts in zip(*terms, strict=True))
@@ -96,7 +96,7 @@ class Evidence:
             keep &= ~mdp.terminal[state]  # its V is its reward, which is counted as a visit
         rows = torch.stack([step, state, human], dim=1)[keep]
         places, where = torch.unique(rows, dim=0, return_inverse=True)
-        total = torch.zeros(len(places), dtype=torch.float64).index_add_(0, where, weight[keep].double())
+        total = torch.zeros(len(places), dtype=torch.float64).index_add_(0, where, weight[keep])
         left = total.abs() > 1e-9  # without a discount all but the first and a cut last state cancel
         by_counts = mdp.num_states * num_humans <= len(states)
         return Evidence(

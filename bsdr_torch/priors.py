@@ -32,23 +32,31 @@ def unit_sphere(theta: Tensor) -> Tensor:
     return theta.sum() * 0 - log_area
 
 
-def hierarchical(theta: Tensor, scale: float, strength: float = 1.0) -> Tensor:
-    """People `[N, F]` scattered around a common mean by a common spread, feature by feature; a scalar.
+def hierarchical(
+    theta: Tensor, scale: float, center: float = 0.0, strength: float = 2.0, center_strength: float = 0.1
+) -> Tensor:
+    """People `[N, F]` scattered around a common mean with a common covariance, a scalar up to a constant.
 
-    theta[i, f] ~ N(mean_f, var_f) with a flat prior on mean_f and var_f ~ InverseGamma(strength, strength scale^2).
-    Both are integrated out in closed form, which leaves, up to a constant,
+    theta[i] ~ N(mean, Cov), Cov ~ InverseWishart(F + strength, strength scale^2 I), mean ~ N(center, Cov /
+    center_strength). Mean and covariance are integrated out in closed form, which leaves
 
-        -(strength + (N - 1) / 2) sum_f log(strength scale^2 + sum_i (theta[i, f] - mean_f)^2 / 2)
+        -(F + strength + N) / 2 log det(strength scale^2 I + scatter + k (theta_mean - center)(theta_mean - center)^T)
 
-    so that there is no spread to shrink to zero, as joint MAP over theta and the spread would. `scale` is the
-    spread expected beforehand, `strength` how many people that expectation is worth, halved.
+    with k = center_strength N / (center_strength + N). So there is no spread to shrink to zero, as joint MAP over
+    theta and the spread would, and features that go together in all people borrow from each other. `scale` is the
+    spread that is expected beforehand, the strengths are how many people that expectation and `center` are worth.
     """
-    _check_positive("scale", scale)
-    _check_positive("strength", strength)
+    for name, value in (("scale", scale), ("strength", strength), ("center_strength", center_strength)):
+        _check_positive(name, value)
     if theta.ndim != 2:
         raise ValueError(f"the hierarchical prior wants one row per person [N, F], got shape {tuple(theta.shape)}")
-    scatter = (theta - theta.mean(0)).square().sum(0) / 2
-    return -(strength + (theta.shape[0] - 1) / 2) * torch.log(strength * scale**2 + scatter).sum()
+    N, F = theta.shape
+    mean = theta.mean(0)
+    shift = (mean - center)[:, None]
+    spread = strength * scale**2 * torch.eye(F, dtype=theta.dtype, device=theta.device)
+    spread = spread + (theta - mean).T @ (theta - mean) + center_strength * N / (center_strength + N) * shift @ shift.T
+    log_det: Tensor = torch.linalg.slogdet(spread).logabsdet
+    return -(F + strength + N) / 2 * log_det
 
 
 def _check_positive(name: str, value: float) -> None:

@@ -114,7 +114,7 @@ def check_resolution(values: Tensor) -> None:
     if not blur < 0.1:
         raise ValueError(
             f"values reach {largest:.3g}, where {values.dtype} is off by up to {blur:.2g} nats: "
-            "use float64, a shorter horizon or smaller rewards"
+            f"use {'' if values.dtype == torch.float64 else 'float64, '}a shorter horizon or smaller rewards"
         )
 
 

@@ -51,8 +51,15 @@ MODELS: dict[str, Varies] = {
 }
 
 
+_EXP_LIMIT = math.log(1000.0)
+
+
 class Link(nn.Module):
-    """From theta . phi to beta: `identity`, or `softplus` and `exp`, which keep beta positive."""
+    """From theta . phi to beta: `identity`, or `softplus` and `exp`, which keep beta positive.
+
+    Above beta = 1000, where people are as good as perfect, `exp` goes on as its tangent, so that a bold step of an
+    optimiser cannot overflow.
+    """
 
     def __init__(self, kind: LinkKind) -> None:
         super().__init__()
@@ -69,13 +76,18 @@ class Link(nn.Module):
         """beta of theta . phi."""
         if self.kind == "softplus":
             return functional.softplus(raw)
-        return raw.exp() if self.kind == "exp" else raw
+        if self.kind == "exp":
+            return raw.clamp(max=_EXP_LIMIT).exp() * (1 + (raw - _EXP_LIMIT).clamp(min=0))
+        return raw
 
     def inverse(self, beta: Tensor) -> Tensor:
         """theta . phi of beta > 0."""
         if self.kind == "softplus":
             return beta + (-torch.expm1(-beta)).log()
-        return beta.log() if self.kind == "exp" else beta
+        if self.kind == "exp":
+            limit = math.exp(_EXP_LIMIT)
+            return beta.clamp(max=limit).log() + (beta / limit - 1).clamp(min=0)
+        return beta
 
 
 class Rationality(nn.Module):
@@ -96,7 +108,7 @@ class Rationality(nn.Module):
         num_humans: int,
         reward_width: int,
         rationality_width: int,
-        link: LinkKind = "softplus",
+        link: LinkKind = "exp",
         gauge: Gauge = "unit_norm",
     ) -> None:
         super().__init__()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple
 
@@ -165,14 +165,7 @@ class RolloutData(lightning.LightningDataModule):
     def train_dataloader(self) -> DataLoader[Chunk]:
         """One chunk a batch, in an order that depends on the seed and the epoch, shared out under ddp."""
         chunks = self.chunks("train", self._humans_per_chunk)
-        trainer = self.trainer
-        sampler: DistributedSampler[Chunk] = DistributedSampler(
-            chunks,
-            num_replicas=1 if trainer is None else trainer.world_size,
-            rank=0 if trainer is None else trainer.global_rank,
-            seed=self._seed,
-        )
-        return DataLoader(chunks, batch_size=None, sampler=sampler)
+        return DataLoader(chunks, batch_size=None, sampler=_EpochSampler(chunks, self.trainer, self._seed))
 
     def val_dataloader(self) -> DataLoader[Chunk]:
         """The validation rollouts, one world a batch."""
@@ -282,6 +275,23 @@ class RecordedPeople(RolloutData):
             check_rollouts(chunk, by_name[name].mdp, by_name[name].horizon, f"{path}, world {name}")
         parts = {name: _split(chunk, validation, test) for name, chunk in rollouts.items()}
         super().__init__(loaded, humans, parts, humans_per_chunk, seed)
+
+
+class _EpochSampler(DistributedSampler[int]):
+    """Draws the order when the first chunk is asked for, from the trainer's own epoch.
+
+    After a resume Lightning makes the iterator before it knows the epoch, and passes on one that is too low.
+    """
+
+    def __init__(self, chunks: ChunkList, trainer: lightning.Trainer | None, seed: int) -> None:
+        world_size, rank = (1, 0) if trainer is None else (trainer.world_size, trainer.global_rank)
+        super().__init__(chunks, num_replicas=world_size, rank=rank, seed=seed)
+        self._trainer = trainer
+
+    def __iter__(self) -> Iterator[int]:
+        if self._trainer is not None:
+            self.epoch = self._trainer.current_epoch
+        yield from super().__iter__()
 
 
 def _moved(data: Any, device: torch.device) -> Any:
