@@ -31,6 +31,17 @@ def available(device: torch.device, dtype: torch.dtype) -> bool:
     return device.type == "cpu" and dtype in _SUFFIX and _library() is not None
 
 
+def cache_folder() -> Path:
+    """Where what is made once for a machine is kept; a temporary folder where nothing can be."""
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bsdr_torch"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            return folder
+    except OSError:
+        return Path(tempfile.mkdtemp(prefix="bsdr_torch-"))
+
+
 class NativeSweeps:
     """The three operations of a `Backup` on contiguous tables `[S, B]` in memory."""
 
@@ -150,7 +161,7 @@ def _compiled(compiler: str) -> Path | None:
     except (OSError, subprocess.CalledProcessError):
         return None
     key = hashlib.sha256(_SOURCE.read_bytes() + version + repr((_COMMON, _FLAGS)).encode() + _processor()).hexdigest()
-    target = _cache_folder() / f"sweeps-{key[:16]}.so"
+    target = cache_folder() / f"sweeps-{key[:16]}.so"
     if target.exists():
         return target
     _log.warning("compiling the sweeps with %s, once for this machine: %s", compiler, target)
@@ -162,16 +173,6 @@ def _compiled(compiler: str) -> Path | None:
                 made.replace(target)  # at once, so that another process never loads half a file
                 return target
     return None
-
-
-def _cache_folder() -> Path:
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bsdr_torch"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            return folder
-    except OSError:
-        return Path(tempfile.mkdtemp(prefix="bsdr_torch-"))
 
 
 def _processor() -> bytes:

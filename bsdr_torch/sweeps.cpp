@@ -39,44 +39,43 @@ using Bits = typename Vector<T>::Int;
 template <typename T>
 constexpr int LANES = WIDTH / sizeof(T);
 
-// What exp and log need to know of a floating-point type.
+// What exp and log need to know of a floating-point type. `exp` are the coefficients, highest first, of the polynomial
+// that equals exp(r) at the Chebyshev nodes of |r| <= ln(2)/2: within 2.6e-9 (float) and 4.3e-18 (double) of it.
 template <typename T>
 struct Format;
 template <>
 struct Format<float> {
-    static constexpr int fraction_bits = 23, exp_degree = 7, log_terms = 5;
+    static constexpr int fraction_bits = 23, log_terms = 5;
     static constexpr std::int32_t sqrt_half = 0x3F3504F3;
     static constexpr float shift = 12582912.0f + 127;  // 1.5 * 2^23 + bias
     static constexpr float lowest = -87.0f;            // exp is a normal number from here on
-    static constexpr float ln2_high = 0.693359375f, ln2_low = -2.1219444005e-4f;  // n * ln2_high is exact
+    static constexpr float exp[] = {1.3941108433972675e-3f, 8.3751263981533357e-3f, 4.1666352896775157e-2f,
+                                    1.6666415514653275e-1f, 5.0000000471177577e-1f, 1.0000000377162138f, 1.0f};
 };
 template <>
 struct Format<double> {
-    static constexpr int fraction_bits = 52, exp_degree = 13, log_terms = 11;
+    static constexpr int fraction_bits = 52, log_terms = 11;
     static constexpr std::int64_t sqrt_half = 0x3FE6A09E667F3BCD;
     static constexpr double shift = 6755399441055744.0 + 1023;
     static constexpr double lowest = -708.0;
-    static constexpr double ln2_high = 0.693147180369123816490, ln2_low = 1.90821492927058770002e-10;
+    static constexpr double exp[] = {2.5110037605963777712e-8, 2.7632639639041029749e-7, 2.7557240918578969823e-6,
+                                     2.4801485482328492419e-5, 1.9841269890047113707e-4, 1.3888888952314774652e-3,
+                                     8.3333333333196006109e-3, 4.1666666666488095495e-2, 1.6666666666666680806e-1,
+                                     5.0000000000000183855e-1, 1.0, 1.0};
 };
 
-template <typename T>
-constexpr T inverse_factorial(int n) {
-    return n == 0 ? T(1) : T(inverse_factorial<double>(n - 1) / n);
-}
-
-// exp(x) for x <= 0. With x = n ln 2 + r and |r| <= ln(2)/2 it is 2^n times the Taylor polynomial of exp(r), whose
-// remainder is below 6e-9 (degree 7, float) and 5e-18 (degree 13, double) of the result: less than rounding. What would
-// be smaller than about 1e-38 (1e-308) is set to that, beside a sum that is at least 1.
+// exp(x) for x <= 0, as 2^n exp(r) with x = n ln 2 + r. Its uses add up to at least 1, so the absolute error counts: it
+// is at rounding level, and what is smaller than about 1e-38 (1e-308) is set to that.
 template <typename T>
 inline Tile<T> exp_nonpositive(Tile<T> x) {
     using F = Format<T>;
-    const Tile<T> bounded = x > F::lowest ? x : F::lowest + Tile<T>{};
+    const Tile<T> bounded = F::lowest < x ? x : F::lowest + Tile<T>{};
     const Tile<T> shifted = bounded * T(1.44269504088896340736) + F::shift;  // its last bits are n + bias, rounded
-    const Tile<T> n = shifted - F::shift;
-    const Tile<T> r = bounded - n * F::ln2_high - n * F::ln2_low;
-    Tile<T> sum = inverse_factorial<T>(F::exp_degree) + Tile<T>{};
+    const Tile<T> r = bounded - (shifted - F::shift) * T(0.69314718055994530942);
+    Tile<T> sum = F::exp[0] + Tile<T>{};
+    constexpr int degree = sizeof(F::exp) / sizeof(T) - 1;
 #pragma GCC unroll 16
-    for (int i = F::exp_degree - 1; i >= 0; --i) sum = sum * r + inverse_factorial<T>(i);
+    for (int i = 1; i <= degree; ++i) sum = sum * r + F::exp[i];
     return sum * (Tile<T>)((Bits<T>)shifted << F::fraction_bits);
 }
 
@@ -112,13 +111,17 @@ struct Problem {
 
 namespace {
 
-// A tile: `rows` states from s on, `cols` humans from b on; full if they are as many humans as there are lanes.
+// A tile: `rows` states from s on, `cols` humans from b on.
 struct Place {
     std::int64_t s, b;
     int rows, cols;
 };
 
-// Calls worker.tile<full>(place) for all tiles, in any order; each thread works with its own copy of the worker.
+// The two common shapes of a tile, whose loops have a fixed length: all lanes are humans of one state, or states of one
+// human. The rest: part of a row, or a few states of a few humans.
+enum class Shape { ROW, COLUMN, REST };
+
+// Calls worker.tile<shape>(place) for all tiles, in any order; each thread works with its own copy of the worker.
 template <typename T, typename Worker>
 void for_tiles(const Problem& p, const Worker& prototype) {
     if (p.B == 0) return;
@@ -135,70 +138,78 @@ void for_tiles(const Problem& p, const Worker& prototype) {
                 const Place at{s, b, int(std::min<std::int64_t>(rows, p.S - s)),
                                int(std::min<std::int64_t>(LANES<T>, p.B - b))};
                 if (at.cols == LANES<T>)
-                    worker.template tile<true>(at);
+                    worker.template tile<Shape::ROW>(at);
+                else if (at.cols == 1 && at.rows == LANES<T>)
+                    worker.template tile<Shape::COLUMN>(at);
                 else
-                    worker.template tile<false>(at);
+                    worker.template tile<Shape::REST>(at);
             }
     }
 }
 
 // Reads or writes the lanes of a tile; `row(i)` is where the numbers of its i-th state begin.
-template <typename T, bool Full, typename Row>
+template <typename T, Shape X, typename Row>
 inline Tile<T> load(const Place& at, const Row& row) {
     Tile<T> tile;
-    if (Full) {
+    if (X == Shape::ROW) {
         std::memcpy(&tile, row(0), WIDTH);
-    } else {
-        T lane[LANES<T>] = {};
-        for (int i = 0; i < at.rows; ++i)
-            for (int j = 0; j < at.cols; ++j) lane[i * at.cols + j] = row(i)[j];
-        std::memcpy(&tile, lane, WIDTH);
+        return tile;
     }
+    T lane[LANES<T>] = {};
+    if (X == Shape::COLUMN) {
+        for (int i = 0; i < LANES<T>; ++i) lane[i] = *row(i);
+    } else {
+        for (int i = 0; i < at.rows; ++i) std::copy_n(row(i), at.cols, lane + i * at.cols);
+    }
+    std::memcpy(&tile, lane, WIDTH);
     return tile;
 }
 
-template <typename T, bool Full, typename Row>
+template <typename T, Shape X, typename Row>
 inline void store(const Place& at, const Tile<T>& tile, const Row& row) {
-    if (Full) {
+    if (X == Shape::ROW) {
         std::memcpy(row(0), &tile, WIDTH);
+        return;
+    }
+    T lane[LANES<T>];
+    std::memcpy(lane, &tile, WIDTH);
+    if (X == Shape::COLUMN) {
+        for (int i = 0; i < LANES<T>; ++i) *row(i) = lane[i];
     } else {
-        T lane[LANES<T>];
-        std::memcpy(lane, &tile, WIDTH);
-        for (int i = 0; i < at.rows; ++i)
-            for (int j = 0; j < at.cols; ++j) row(i)[j] = lane[i * at.cols + j];
+        for (int i = 0; i < at.rows; ++i) std::copy_n(lane + i * at.cols, at.cols, row(i));
     }
 }
 
-// The same number for all humans of a state.
-template <typename T, bool Full, typename Number>
+// number(i) for all humans of the i-th state.
+template <typename T, Shape X, typename Number>
 inline Tile<T> spread(const Place& at, const Number& number) {
-    Tile<T> tile = number(0) + Tile<T>{};
-    if (!Full && at.rows > 1) {
-        T lane[LANES<T>] = {};
-        for (int i = 0; i < at.rows; ++i) std::fill_n(lane + i * at.cols, at.cols, number(i));
-        std::memcpy(&tile, lane, WIDTH);
-    }
+    if (X == Shape::ROW) return number(0) + Tile<T>{};
+    Tile<T> tile;
+    T lane[LANES<T>] = {};
+    for (int i = 0; i < (X == Shape::COLUMN ? LANES<T> : at.rows); ++i)
+        std::fill_n(lane + i * at.cols, X == Shape::COLUMN ? 1 : at.cols, number(i));
+    std::memcpy(&tile, lane, WIDTH);
     return tile;
 }
 
 // q[a] = discount * E[V(s')] + action term, and stay = discount * E[V(s'_STAY)] if people pause.
-template <typename T, bool Full>
+template <typename T, Shape X, int N>
 inline void action_values(const Problem& p, const Place& at, const T* values, Tile<T>* q, Tile<T>& stay) {
-    const std::int32_t* next = p.next_state + at.s * p.A * p.K;
-    const std::int64_t A = p.A, K = p.K, B = p.B;
+    const std::int64_t A = N > 0 ? N : p.A, K = p.K, B = p.B;
+    const std::int32_t* next = p.next_state + at.s * A * K;
     const T discount = T(p.discount);
     values += at.b;
     if (p.probability == nullptr) {
         for (std::int64_t a = 0; a < A; ++a)
-            q[a] = discount * load<T, Full>(at, [=](int i) { return values + next[i * A + a] * B; });
+            q[a] = discount * load<T, X>(at, [=](int i) { return values + next[i * A + a] * B; });
     } else {
         const bool shared = p.action_stride == 0;
         const T* chance = static_cast<const T*>(p.probability) + at.s * (shared ? K : A * K);
         for (std::int64_t a = 0; a < A; ++a) {
             Tile<T> sum{};
             for (std::int64_t k = 0; k < K; ++k)
-                sum += spread<T, Full>(at, [=](int i) { return chance[shared ? i * K + k : (i * A + a) * K + k]; }) *
-                       load<T, Full>(at, [=](int i) { return values + next[(i * A + a) * K + k] * B; });
+                sum += spread<T, X>(at, [=](int i) { return chance[shared ? i * K + k : (i * A + a) * K + k]; }) *
+                       load<T, X>(at, [=](int i) { return values + next[(i * A + a) * K + k] * B; });
             q[a] = discount * sum;
         }
     }
@@ -208,64 +219,70 @@ inline void action_values(const Problem& p, const Place& at, const T* values, Ti
         const T* term = static_cast<const T*>(p.action_term) + at.s * stride[0] + at.b * stride[2];
         for (std::int64_t a = 0; a < A; ++a) {
             const auto row = [=](int i) { return term + i * stride[0] + a * stride[1]; };
-            q[a] += stride[2] == 0 ? spread<T, Full>(at, [=](int i) { return *row(i); }) : load<T, Full>(at, row);
+            q[a] += stride[2] == 0 ? spread<T, X>(at, [=](int i) { return *row(i); }) : load<T, X>(at, row);
         }
     }
 }
 
 // Turns q[a] into exp(q[a] - top), where top = max_a q[a], and sums over a.
-template <typename T>
-inline void exponentiate(std::int64_t A, Tile<T>* q, Tile<T>& top, Tile<T>& total) {
+template <typename T, int N>
+inline void exponentiate(const Problem& p, Tile<T>* q, Tile<T>& top, Tile<T>& total) {
+    const std::int64_t A = N > 0 ? N : p.A;
     top = q[0];
     for (std::int64_t a = 1; a < A; ++a) top = q[a] > top ? q[a] : top;
     total = Tile<T>{};
     for (std::int64_t a = 0; a < A; ++a) total += q[a] = exp_nonpositive<T>(q[a] - top);
 }
 
+// The number of actions N is fixed where it is a common one, so that the tiles of all actions stay in registers; 0 is any.
+
 // V(s) = r(s) + log sum_a exp q(a); r(s) alone where the trajectory ends.
-template <typename T>
+template <typename T, int N>
 struct Sweep {
     const Problem& p;
     const T* reward;
     const T* values;
     T* out;
-    std::vector<Tile<T>> q;
+    std::vector<Tile<T>> scratch;
 
-    template <bool Full>
+    template <Shape X>
     void tile(const Place& at) {
-        Tile<T> stay, top, total;
-        action_values<T, Full>(p, at, values, q.data(), stay);
-        exponentiate<T>(p.A, q.data(), top, total);
+        Tile<T> stay, top, total, fixed[N + 1];
+        Tile<T>* q = N > 0 ? fixed : scratch.data();
+        action_values<T, X, N>(p, at, values, q, stay);
+        exponentiate<T, N>(p, q, top, total);
         Tile<T> future = top + log_at_least_one<T>(total);
         if (p.pause != nullptr) {
-            const Tile<T> rho = load<T, Full>(at, [&](int) { return static_cast<const T*>(p.pause) + at.b; });
+            const Tile<T> rho = load<T, X>(at, [&](int) { return static_cast<const T*>(p.pause) + at.b; });
             future = rho * stay + (T(1) - rho) * future;
         }
-        if (p.terminal != nullptr) future *= spread<T, Full>(at, [&](int i) { return T(!p.terminal[at.s + i]); });
+        if (p.terminal != nullptr) future *= spread<T, X>(at, [&](int i) { return T(!p.terminal[at.s + i]); });
         const std::int64_t first = at.s * p.B + at.b;
-        const Tile<T> gain = load<T, Full>(at, [&](int i) { return reward + first + i * p.B; });
-        store<T, Full>(at, gain + future, [&](int i) { return out + first + i * p.B; });
+        const Tile<T> gain = load<T, X>(at, [&](int i) { return reward + first + i * p.B; });
+        store<T, X>(at, gain + future, [&](int i) { return out + first + i * p.B; });
     }
 };
 
 // flow(s, a) = weight(s) pi(a|s): how much of the weight leaves each state by each action; nothing where it ends.
-template <typename T>
+template <typename T, int N>
 struct Outflow {
     const Problem& p;
     const T* values;
     const T* weight;
     T* flow;
-    std::vector<Tile<T>> q;
+    std::vector<Tile<T>> scratch;
 
-    template <bool Full>
+    template <Shape X>
     void tile(const Place& at) {
-        Tile<T> stay, top, total;
-        action_values<T, Full>(p, at, values, q.data(), stay);
-        exponentiate<T>(p.A, q.data(), top, total);
-        Tile<T> scale = load<T, Full>(at, [&](int i) { return weight + (at.s + i) * p.B + at.b; }) / total;
-        if (p.terminal != nullptr) scale *= spread<T, Full>(at, [&](int i) { return T(!p.terminal[at.s + i]); });
-        for (std::int64_t a = 0; a < p.A; ++a)
-            store<T, Full>(at, q[a] * scale, [&](int i) { return flow + ((at.s + i) * p.A + a) * p.B + at.b; });
+        Tile<T> stay, top, total, fixed[N + 1];
+        Tile<T>* q = N > 0 ? fixed : scratch.data();
+        action_values<T, X, N>(p, at, values, q, stay);
+        exponentiate<T, N>(p, q, top, total);
+        Tile<T> scale = load<T, X>(at, [&](int i) { return weight + (at.s + i) * p.B + at.b; }) / total;
+        if (p.terminal != nullptr) scale *= spread<T, X>(at, [&](int i) { return T(!p.terminal[at.s + i]); });
+        const std::int64_t A = N > 0 ? N : p.A;
+        for (std::int64_t a = 0; a < A; ++a)
+            store<T, X>(at, q[a] * scale, [&](int i) { return flow + ((at.s + i) * A + a) * p.B + at.b; });
     }
 };
 
@@ -280,9 +297,9 @@ struct Arrivals {
     const T* chance;             // [E]: their probability, or null
     T* out;
 
-    template <bool Full>
+    template <Shape X>
     void tile(const Place& at) {
-        const int cols = Full ? LANES<T> : at.cols;
+        const int cols = X == Shape::ROW ? LANES<T> : X == Shape::COLUMN ? 1 : at.cols;
         for (std::int64_t s = at.s; s < at.s + at.rows; ++s) {
             alignas(WIDTH) T sum[LANES<T>] = {};
             for (std::int64_t e = offset[s]; e < offset[s + 1]; ++e) {
@@ -295,14 +312,33 @@ struct Arrivals {
     }
 };
 
+// Grids have five actions and kitchens six.
+template <typename T>
+void sweep(const Problem& p, const T* reward, const T* values, T* out) {
+    if (p.A == 5)
+        for_tiles<T>(p, Sweep<T, 5>{p, reward, values, out, {}});
+    else if (p.A == 6)
+        for_tiles<T>(p, Sweep<T, 6>{p, reward, values, out, {}});
+    else
+        for_tiles<T>(p, Sweep<T, 0>{p, reward, values, out, std::vector<Tile<T>>(p.A)});
+}
+
+template <typename T>
+void outflow(const Problem& p, const T* values, const T* weight, T* flow) {
+    if (p.A == 5)
+        for_tiles<T>(p, Outflow<T, 5>{p, values, weight, flow, {}});
+    else if (p.A == 6)
+        for_tiles<T>(p, Outflow<T, 6>{p, values, weight, flow, {}});
+    else
+        for_tiles<T>(p, Outflow<T, 0>{p, values, weight, flow, std::vector<Tile<T>>(p.A)});
+}
+
 }  // namespace
 
 #define ENTRY_POINTS(T)                                                                                             \
-    void sweep_##T(const Problem* p, const T* reward, const T* values, T* out) {                                   \
-        for_tiles<T>(*p, Sweep<T>{*p, reward, values, out, std::vector<Tile<T>>(p->A)});                           \
-    }                                                                                                              \
+    void sweep_##T(const Problem* p, const T* reward, const T* values, T* out) { sweep(*p, reward, values, out); } \
     void outflow_##T(const Problem* p, const T* values, const T* weight, T* flow) {                                \
-        for_tiles<T>(*p, Outflow<T>{*p, values, weight, flow, std::vector<Tile<T>>(p->A)});                        \
+        outflow(*p, values, weight, flow);                                                                         \
     }                                                                                                              \
     void arrivals_##T(const Problem* p, const T* flow, const std::int64_t* offset, const std::int32_t* source,     \
                       const T* chance, T* out) {                                                                   \
