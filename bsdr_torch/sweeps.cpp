@@ -192,6 +192,9 @@ inline Tile<T> spread(const Place& at, const Number& number) {
     return tile;
 }
 
+// From here on N is the number of actions where it is a common one, so that the tiles of all actions stay in registers,
+// and 0 where it is any.
+
 // q[a] = discount * E[V(s')] + action term, and stay = discount * E[V(s'_STAY)] if people pause.
 template <typename T, Shape X, int N>
 inline void action_values(const Problem& p, const Place& at, const T* values, Tile<T>* q, Tile<T>& stay) {
@@ -233,8 +236,6 @@ inline void exponentiate(const Problem& p, Tile<T>* q, Tile<T>& top, Tile<T>& to
     total = Tile<T>{};
     for (std::int64_t a = 0; a < A; ++a) total += q[a] = exp_nonpositive<T>(q[a] - top);
 }
-
-// The number of actions N is fixed where it is a common one, so that the tiles of all actions stay in registers; 0 is any.
 
 // V(s) = r(s) + log sum_a exp q(a); r(s) alone where the trajectory ends.
 template <typename T, int N>

@@ -15,12 +15,8 @@ def main() -> None:
     parser.add_argument("benchmark", nargs="?", choices=["soft-bellman"], default="soft-bellman")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the records: name, value, unit, against")
     parser.add_argument("--figure", type=Path, metavar="FILE", help="also draw time against S, B and T")
-    parser.add_argument(
-        "--peers", action="store_true", help="also measure the imitation package, in its own environment"
-    )
-    parser.add_argument(
-        "--quick", action="store_true", help="tiny sizes, to see that it runs; the numbers mean nothing"
-    )
+    parser.add_argument("--peers", action="store_true", help="also measure imitation, in its own environment")
+    parser.add_argument("--quick", action="store_true", help="tiny sizes, to see that it runs")
     arguments = parser.parse_args()
     for path in filter(None, (arguments.json, arguments.figure)):
         measure.check_writable(path)

@@ -37,7 +37,7 @@ def measurements(quick: bool) -> list[Measurement]:
 
 def scaling(quick: bool, path: Path) -> list[Record]:
     """Draws time against S, B and T on log axes, and gives the exponents."""
-    base = {"S": 60, "B": 2, "T": 4} if quick else {"S": 20_000, "B": 16, "T": 50}
+    base = {"S": 60, "B": 2, "T": 4} if quick else {"S": 10_000, "B": 16, "T": 25}
     factors = (1, 2) if quick else (1, 2, 4, 8, 16)
     matplotlib.use("agg")
     figure = Figure(figsize=(11, 3.6), layout="constrained")
@@ -46,7 +46,7 @@ def scaling(quick: bool, path: Path) -> list[Record]:
         figure.subplots(1, 3), {"S": "states S", "B": "humans B", "T": "horizon T"}.items(), strict=True
     ):
         sizes = [base | {name: base[name] * factor} for factor in factors]
-        seconds = [cost(engine, size, _WARM_UP, repeats=1 if quick else 5).seconds for size in sizes]
+        seconds = in_fresh_process(engine_seconds, sizes, 1 if quick else 5)
         x = [size[name] for size in sizes]
         slope = float(torch.tensor(seconds).log2().diff().mean() / torch.tensor(x).log2().diff().mean())
         records.append(Record(f"exponent_{name}", slope, "", "1: linear"))
@@ -108,6 +108,11 @@ def plain_autograd(S: int, B: int, T: int) -> Work:
         return visits
 
     return work
+
+
+def engine_seconds(sizes: list[dict[str, int]], rounds: int) -> list[float]:
+    """Least time of log Z and gradient at each of the sizes."""
+    return _least([engine(**size) for size in sizes], rounds)
 
 
 def sweep_and_copy_seconds(S: int, B: int, threads: int) -> tuple[float, float]:
@@ -183,6 +188,8 @@ def _joint(S: int, B: int) -> list[Record]:
 def _least(works: Iterable[Callable[[], object]], rounds: int) -> list[float]:
     """The least time of each, over rounds in which they take turns, so that they meet the same machine."""
     works = list(works)
+    for work in works:
+        work()  # what is loaded, compiled or paged in once is not counted
     best = [float("inf")] * len(works)
     for _ in range(rounds):
         for i, work in enumerate(works):
