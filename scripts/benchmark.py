@@ -25,10 +25,12 @@ def main() -> None:
         jobs += peers.measurements(arguments.quick)
     if arguments.figure is not None:
         jobs.append(lambda: soft_bellman.scaling(arguments.quick, arguments.figure))
-    records = [record for job in tqdm(jobs, desc="measuring") for record in job()]
+    records: list[measure.Record] = []
+    for job in tqdm(jobs, desc="measuring"):
+        records += job()
+        if arguments.json is not None:  # after each, so that an interrupted run is not lost
+            measure.write_json(records, arguments.json)
     print(measure.table(records))
-    if arguments.json is not None:
-        measure.write_json(records, arguments.json)
 
 
 if __name__ == "__main__":

@@ -53,7 +53,7 @@ def scaling(quick: bool, path: Path) -> list[Record]:
         axes.loglog(x, seconds, "o-", label=f"engine, exponent {slope:.2f}")
         axes.loglog(x, [seconds[0] * n / x[0] for n in x], ":", color="gray", label="linear")
         others = ", ".join(f"{k} = {v:,}" for k, v in base.items() if k != name)
-        axes.set(xlabel=label, ylabel="time of log Z and gradient (s)", title=others)
+        axes.set(xlabel=label, ylabel="log Z and gradient, one thread (s)", title=others)
         axes.legend()
     figure.savefig(path, dpi=110)
     return records
@@ -111,7 +111,8 @@ def plain_autograd(S: int, B: int, T: int) -> Work:
 
 
 def engine_seconds(sizes: list[dict[str, int]], rounds: int) -> list[float]:
-    """Least time of log Z and gradient at each of the sizes."""
+    """Least time of log Z and gradient at each of the sizes, on one thread: cores that others use make jagged lines."""
+    torch.set_num_threads(1)
     return _least([engine(**size) for size in sizes], rounds)
 
 
