@@ -4,9 +4,25 @@ from __future__ import annotations
 
 from copy import copy
 from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
+
+
+class Incoming(NamedTuple):
+    """The edges of a world by the state they lead to; E edges can be taken at all.
+
+    Attributes:
+        offset: `[S + 1]` int64, the edges into s are `offset[s] .. offset[s + 1] - 1`.
+        source: `[E]` int32, the pair `s * A + a` an edge comes from, in increasing order for each state.
+        chance: `[E]`, the probability of an edge given that pair; None where nothing is left to chance.
+    """
+
+    offset: Tensor
+    source: Tensor
+    chance: Tensor | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,6 +106,24 @@ class TabularMDP:
         """Where the tensors are."""
         return self.next_state.device
 
+    @cached_property
+    def incoming(self) -> Incoming:
+        """The transpose of the graph, made on first use: what a state receives without scattered writes."""
+        S, A, K = self.next_state.shape
+        taken = torch.ones(S, A, 1, dtype=torch.bool, device=self.device)
+        if self.allowed is not None:
+            taken = taken & self.allowed[..., None]
+        if self.terminal is not None:
+            taken = taken & ~self.terminal[:, None, None]
+        if self.probability is not None:
+            taken = taken & (self.probability > 0)
+        edges = taken.expand(S, A, K).reshape(-1).nonzero().squeeze(1)
+        target, order = self.next_state.reshape(-1)[edges].sort(stable=True)
+        edges = edges[order]
+        offset = torch.searchsorted(target, torch.arange(S + 1, dtype=torch.int32, device=self.device))
+        chance = None if self.probability is None else self.probability.expand(S, A, K).reshape(-1)[edges]
+        return Incoming(offset, (edges // K).to(torch.int32), chance)
+
     def to(self, device: torch.device | str) -> TabularMDP:
         """The same world on another device (itself, if it is there already)."""
         target = torch.device(device)
@@ -98,6 +132,7 @@ class TabularMDP:
         moved = copy(self)  # what was validated once is not validated again
         for name, tensor in self._tensors().items():
             object.__setattr__(moved, name, tensor.to(target))
+        moved.__dict__.pop("incoming", None)  # it is on the old device
         return moved
 
     def _tensors(self) -> dict[str, Tensor]:

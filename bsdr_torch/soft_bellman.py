@@ -11,32 +11,32 @@ Rewards are `[S, B]`, humans or hypotheses in the minor dimension, and everythin
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, TypedDict, Unpack
+from typing import Any, NamedTuple, Unpack
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from bsdr_torch.checkpoints import all_values, values_alone
 from bsdr_torch.mdp import TabularMDP
-from bsdr_torch.sweeps import Backup, Reduce, hard_max, iterate
+from bsdr_torch.problem import Problem, action_term_of, backup_of, check_resolution, solver_of, tensors
+from bsdr_torch.solver import Endless, FiniteHorizon, Gradient, endless_values, push_forward
+from bsdr_torch.sweeps import Backup, Reduce, hard_max
 
-
-class Problem(TypedDict, total=False):
-    """What a person plans for, beside the reward of states; the keyword arguments of every function here.
-
-    Attributes:
-        horizon: number of actions T; None (the default) for an endless problem, which needs `discount` < 1.
-        discount: of the future, per step; 1 by default.
-        action_reward: r(s, a), broadcast to `[S, A, B]`.
-        log_base: log b(a|s), broadcast likewise. By default the counting measure, for which Z counts every
-            action sequence once; with `uniform_base` zero reward means acting at random, also in worlds with
-            masks or terminal states.
-    """
-
-    horizon: int | None
-    discount: float
-    action_reward: Tensor | None
-    log_base: Tensor | None
+__all__ = [
+    "Problem",
+    "Sampled",
+    "action_log_probs",
+    "initial_values",
+    "log_partition",
+    "log_policy",
+    "optimal_policy",
+    "policy_return",
+    "sample",
+    "soft_values",
+    "uniform_base",
+    "visitation",
+]
 
 
 class Sampled(NamedTuple):
@@ -58,37 +58,35 @@ def uniform_base(mdp: TabularMDP, dtype: torch.dtype = torch.float32) -> Tensor:
 def soft_values(mdp: TabularMDP, reward: Tensor, **problem: Unpack[Problem]) -> Tensor:
     """V_t(s) for all t, `[T+1, S, B]`; `[1, S, B]`, the fixed point, when there is no horizon.
 
-    Differentiable in the reward, the action reward and the base measure, by the adjoint sweep over visits.
+    Differentiable in the reward, the action reward, the base measure and the pauses, by the adjoint sweep over visits.
     """
     if problem.get("horizon") is None:
         return initial_values(mdp, reward, **problem)[None]
-    table = _finite_horizon(mdp, reward, problem)[1]
-    _check_resolution(table[0])
+    table: Tensor = _Table.apply(*tensors(mdp, reward, problem), mdp, problem)  # type: ignore[no-untyped-call]  # torch's
+    check_resolution(table[0])
     return table
 
 
 def initial_values(mdp: TabularMDP, reward: Tensor, **problem: Unpack[Problem]) -> Tensor:
     """log Z(s_0) = V_0(s_0) of every first state, `[S, B]`."""
-    if problem.get("horizon") is None:
-        action_term, discount = _check_problem(mdp, reward, problem), problem.get("discount", 1.0)
-        values: Tensor = _FixedPoint.apply(reward, action_term, mdp, discount)  # type: ignore[no-untyped-call]  # torch's
-    else:
-        values = _finite_horizon(mdp, reward, problem)[0]
-    _check_resolution(values)
+    values: Tensor = _InitialValues.apply(*tensors(mdp, reward, problem), mdp, problem)  # type: ignore[no-untyped-call]  # torch's
+    check_resolution(values)
     return values
 
 
 def log_partition(mdp: TabularMDP, reward: Tensor, **problem: Unpack[Problem]) -> Tensor:
     """The log partition function, averaged over the start distribution, `[B]`.
 
-    Its gradient with respect to the reward is the expected number of visits.
+    Its gradient with respect to the reward is the expected number of visits, which is computed at once, human by human
+    within the solver's memory budget, so that nothing but the visits is kept for the backward pass.
 
     Example:
         >>> coin = TabularMDP(next_state=torch.zeros(1, 2, 1, dtype=torch.int64), start=torch.ones(1))
         >>> log_partition(coin, torch.zeros(1, 1), horizon=3).exp()  # 2 actions, 3 times: 8 sequences
         tensor([8.0000])
     """
-    return mdp.start.to(reward.dtype) @ initial_values(mdp, reward, **problem)
+    log_z: Tensor = _LogPartition.apply(*tensors(mdp, reward, problem), mdp, problem)  # type: ignore[no-untyped-call]  # torch's
+    return log_z
 
 
 def visitation(mdp: TabularMDP, reward: Tensor, **problem: Unpack[Problem]) -> Tensor:
@@ -104,8 +102,11 @@ def log_policy(mdp: TabularMDP, next_values: Tensor, **problem: Unpack[Problem])
 
     At a terminal state, where no action is taken, it is what would be done if one were.
     """
-    backup = Backup(mdp, next_values.dtype, problem.get("discount", 1.0), _action_term(mdp, next_values, problem))
-    return torch.log_softmax(backup.action_values(next_values), dim=1)
+    action_term = action_term_of(mdp, next_values, problem)
+    backup = Backup(mdp, next_values.dtype, problem.get("discount", 1.0), action_term, kernel="eager")
+    log_probs = torch.log_softmax(backup.action_values(next_values), dim=1)
+    pause = problem.get("pause")
+    return log_probs if pause is None else _pausing(log_probs, pause.to(log_probs.dtype), problem)
 
 
 def action_log_probs(
@@ -121,11 +122,13 @@ def action_log_probs(
     if mdp.probability is not None:
         logits = logits * mdp.probability[states].to(values.dtype)
     logits = logits.sum(2) * problem.get("discount", 1.0)
-    action_term = _action_term(mdp, values[0], problem)
+    action_term = action_term_of(mdp, values[0], problem)
     if action_term is not None:
         S, B = values.shape[1:]
         logits = logits + action_term.expand(S, mdp.num_actions, B)[states, :, humans]
-    return torch.log_softmax(logits, dim=1)
+    log_probs = torch.log_softmax(logits, dim=1)
+    pause = problem.get("pause")
+    return log_probs if pause is None else _pausing(log_probs, pause.to(log_probs.dtype)[humans], problem)
 
 
 @torch.no_grad()
@@ -167,109 +170,190 @@ def optimal_policy(mdp: TabularMDP, reward: Tensor, **problem: Unpack[Problem]) 
     """Hard value iteration: the best values `[T+1, S, B]` and an action that attains them `[T, S, B]`.
 
     Without a horizon both have a leading dimension of 1. Ties go to the first action. The base measure
-    has no part in it.
+    and pauses have no part in it.
     """
-    problem["log_base"] = None
-    backup = Backup(mdp, reward.dtype, problem.get("discount", 1.0), _check_problem(mdp, reward, problem))
+    backup, solver = _without_habit(mdp, reward, problem), solver_of(problem)
     horizon = problem.get("horizon")
     if horizon is None:
-        values = backup.fixed_point(reward, hard_max)[None]
+        values = endless_values(backup, reward, hard_max, solver)[None]
         after = values
     else:
-        values = backup.table(reward, horizon, hard_max)
+        values = reward.new_zeros(horizon + 1, *reward.shape)
+        for t in range(horizon - 1, -1, -1):
+            values[t] = backup.reduced(reward, values[t + 1], hard_max)
         after = values[1:]
     actions = torch.empty(after.shape, dtype=torch.int64, device=reward.device)
     for t, next_values in enumerate(after):
         actions[t] = backup.action_values(next_values).argmax(1)
-    _check_resolution(values[0])
+    check_resolution(values[0])
     return values, actions
 
 
 @torch.no_grad()
 def policy_return(mdp: TabularMDP, reward: Tensor, actions: Tensor, **problem: Unpack[Problem]) -> Tensor:
     """Expected sum of rewards `[S, B]` from every first state when acting by `actions` of `optimal_policy`."""
-    problem["log_base"] = None
-    backup = Backup(mdp, reward.dtype, problem.get("discount", 1.0), _check_problem(mdp, reward, problem))
+    backup, solver = _without_habit(mdp, reward, problem), solver_of(problem)
 
     def following(step: int) -> Reduce:
         return lambda action_values: action_values.gather(1, actions[step][:, None]).squeeze(1)
 
     horizon = problem.get("horizon")
     if horizon is None:
-        return backup.fixed_point(reward, following(0))
+        return endless_values(backup, reward, following(0), solver)
     values = torch.zeros_like(reward)
     for t in range(horizon - 1, -1, -1):
-        values = backup.sweep(reward, values, following(t))
+        values = backup.reduced(reward, values, following(t))
     return values
 
 
-class _FiniteHorizon(torch.autograd.Function):
-    """(V_0, table of all V_t). Keeps the table only; the backward pass is one forward sweep of the policy."""
+class _Table(torch.autograd.Function):
+    """All V_t. Keeps nothing but them; the backward pass is one forward sweep of the policy."""
 
     @staticmethod
     def forward(
-        ctx: Any, reward: Tensor, action_term: Tensor | None, mdp: TabularMDP, horizon: int, discount: float
-    ) -> tuple[Tensor, Tensor]:
-        table = Backup(mdp, reward.dtype, discount, action_term).table(reward, horizon)
-        ctx.set_materialize_grads(False)
-        ctx.save_for_backward(table, action_term)
-        ctx.mdp, ctx.discount = mdp, discount
-        return table[0].clone(), table
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, initial_grad: Tensor | None, table_grad: Tensor | None) -> tuple[Tensor | None, ...]:
-        table, action_term = ctx.saved_tensors
-        backup = Backup(ctx.mdp, table.dtype, ctx.discount, action_term)
-        weight = torch.zeros_like(table[0]) if initial_grad is None else initial_grad
-        if table_grad is not None:
-            weight = weight + table_grad[0]
-        visits, taken = torch.zeros_like(weight), None
-        for t in range(table.shape[0] - 1):
-            visits += weight
-            flow = backup.outflow(table[t + 1], weight)
-            if ctx.needs_input_grad[1]:
-                taken = flow if taken is None else taken + flow
-            weight = backup.arrivals(flow)
-            if table_grad is not None:
-                weight += table_grad[t + 1]
-        return visits, _sum_to(taken, action_term), None, None, None
-
-
-class _FixedPoint(torch.autograd.Function):
-    """V of an endless discounted problem, with the implicit gradient: the adjoint is a fixed point too."""
-
-    @staticmethod
-    def forward(ctx: Any, reward: Tensor, action_term: Tensor | None, mdp: TabularMDP, discount: float) -> Tensor:
-        values = Backup(mdp, reward.dtype, discount, action_term).fixed_point(reward)
-        ctx.save_for_backward(values, action_term)
-        ctx.mdp, ctx.discount = mdp, discount
-        return values
+        ctx: Any, reward: Tensor, action_term: Tensor | None, pause: Tensor | None, mdp: TabularMDP, problem: Problem
+    ) -> Tensor:
+        horizon = problem["horizon"]
+        assert horizon is not None
+        table = all_values(backup_of(mdp, reward.dtype, action_term, pause, problem), reward.contiguous(), horizon)
+        ctx.save_for_backward(table, action_term, pause)
+        ctx.mdp, ctx.problem = mdp, problem
+        return table
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        values, action_term = ctx.saved_tensors
-        backup = Backup(ctx.mdp, values.dtype, ctx.discount, action_term)
-        policy = backup.outflow(values, torch.ones_like(values))
-        visits = iterate(lambda weight: grad + backup.arrivals(policy * weight[:, None]), grad)
-        taken = policy * visits[:, None] if ctx.needs_input_grad[1] else None
-        return visits, _sum_to(taken, action_term), None, None
+        table, action_term, pause = ctx.saved_tensors
+        backup = backup_of(ctx.mdp, table.dtype, action_term, pause, ctx.problem)
+        gradient = push_forward(backup, table[1:], grad[0].clone(), *_wanted(ctx, action_term), added=grad[1:])
+        return *_reduced(gradient, action_term), None, None
 
 
-def _finite_horizon(mdp: TabularMDP, reward: Tensor, problem: Problem) -> tuple[Tensor, Tensor]:
-    action_term = _check_problem(mdp, reward, problem)
-    out: tuple[Tensor, Tensor] = _FiniteHorizon.apply(  # type: ignore[no-untyped-call]  # torch's own gap
-        reward, action_term, mdp, problem["horizon"], problem.get("discount", 1.0)
+class _InitialValues(torch.autograd.Function):
+    """V_0. Keeps the later values, or as many of them as the memory budget allows; the fixed point, if endless."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, reward: Tensor, action_term: Tensor | None, pause: Tensor | None, mdp: TabularMDP, problem: Problem
+    ) -> Tensor:
+        if not any(ctx.needs_input_grad[:3]):
+            return _values_alone(reward.contiguous(), action_term, pause, mdp, problem)
+        ctx.solution = _solution(reward.contiguous(), action_term, pause, mdp, problem)
+        ctx.save_for_backward(action_term, pause)
+        values: Tensor = ctx.solution.initial
+        return values.clone()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        action_term, _ = ctx.saved_tensors  # complains if somebody wrote to what the solution shares
+        gradient = ctx.solution.gradient(grad.contiguous(), *_wanted(ctx, action_term))
+        return *_reduced(gradient, action_term), None, None
+
+
+class _LogPartition(torch.autograd.Function):
+    """log Z from the start distribution: of one number per human, so that the gradient can be computed beforehand."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, reward: Tensor, action_term: Tensor | None, pause: Tensor | None, mdp: TabularMDP, problem: Problem
+    ) -> Tensor:
+        start = mdp.start.to(reward.dtype)
+        log_z: list[Tensor] = []
+        gradients: list[Gradient] = []
+        for humans in solver_of(problem).chunks(problem.get("horizon"), reward):
+            part, term = reward[:, humans].contiguous(), _columns(action_term, humans)
+            pauses = None if pause is None else pause[humans]
+            if any(ctx.needs_input_grad[:3]):
+                solution = _solution(part, term, pauses, mdp, problem, first=humans.start)
+                values, weight = solution.initial, start[:, None].expand_as(part).contiguous()
+                gradients.append(solution.gradient(weight, *_wanted(ctx, term)))
+            else:
+                values = _values_alone(part, term, pauses, mdp, problem, humans.start)
+            check_resolution(values)
+            log_z.append(start @ values)
+        ctx.set_materialize_grads(False)
+        if gradients:
+            ctx.save_for_backward(*(None if g[0] is None else torch.cat(g, -1) for g in zip(*gradients, strict=True)))
+        ctx.term_shape = None if action_term is None else action_term.shape
+        return torch.cat(log_z) if log_z else reward.new_zeros(0)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor | None) -> tuple[Tensor | None, ...]:
+        if grad is None:
+            return (None,) * 5
+        visits, taken, paused = ctx.saved_tensors
+        return (
+            visits * grad,
+            None if taken is None else (taken * grad).sum_to_size(ctx.term_shape),
+            None if paused is None else paused * grad,
+            None,
+            None,
+        )
+
+
+def _solution(
+    reward: Tensor,
+    action_term: Tensor | None,
+    pause: Tensor | None,
+    mdp: TabularMDP,
+    problem: Problem,
+    first: int = 0,
+) -> FiniteHorizon | Endless:
+    backup, horizon = backup_of(mdp, reward.dtype, action_term, pause, problem), problem.get("horizon")
+    if horizon is None:
+        return Endless(backup, reward, solver_of(problem), first)
+    return FiniteHorizon(backup, reward, horizon, solver_of(problem))
+
+
+def _values_alone(
+    reward: Tensor,
+    action_term: Tensor | None,
+    pause: Tensor | None,
+    mdp: TabularMDP,
+    problem: Problem,
+    first: int = 0,
+) -> Tensor:
+    """V_0 `[S, B]` where no gradient is asked for."""
+    horizon = problem.get("horizon")
+    if horizon is None:
+        return _solution(reward, action_term, pause, mdp, problem, first).initial
+    return values_alone(backup_of(mdp, reward.dtype, action_term, pause, problem), reward, horizon)
+
+
+def _wanted(ctx: Any, action_term: Tensor | None) -> tuple[Tensor | None, bool]:
+    """What the gradient is asked for beside the reward's: that of the action term, that of the pauses."""
+    return (action_term if ctx.needs_input_grad[1] else None), ctx.needs_input_grad[2]
+
+
+def _reduced(gradient: Gradient, action_term: Tensor | None) -> tuple[Tensor | None, ...]:
+    """The gradient in the shapes of the inputs."""
+    taken = None if gradient.taken is None or action_term is None else gradient.taken.sum_to_size(action_term.shape)
+    return gradient.visits, taken, gradient.paused
+
+
+def _columns(term: Tensor | None, humans: slice) -> Tensor | None:
+    """The part of a term `[.., B or 1]` that belongs to some humans."""
+    return term if term is None or term.shape[2] == 1 else term[..., humans]
+
+
+def _without_habit(mdp: TabularMDP, reward: Tensor, problem: Problem) -> Backup:
+    """The backup of a problem in which neither the base measure nor pauses have a part."""
+    problem["log_base"] = problem["pause"] = None
+    action_term = tensors(mdp, reward, problem)[1]
+    return Backup(mdp, reward.dtype, problem.get("discount", 1.0), action_term, kernel="eager")
+
+
+def _pausing(log_probs: Tensor, pause: Tensor, problem: Problem) -> Tensor:
+    """The choice `[S, A, B]` or `[N, A]` mixed with pauses `[B]` or `[N]`."""
+    stays = torch.zeros(log_probs.shape[1], dtype=torch.bool, device=log_probs.device)
+    stays[problem.get("stay", 0)] = True
+    stays = stays.view(1, -1, *[1] * (log_probs.ndim - 2))
+    pause = pause if log_probs.ndim == 3 else pause[:, None]
+    return torch.where(
+        stays, torch.logaddexp(log_probs + torch.log1p(-pause), pause.log()), log_probs + torch.log1p(-pause)
     )
-    return out
-
-
-def _sum_to(grad: Tensor | None, like: Tensor | None) -> Tensor | None:
-    """Undoes the broadcasting of `like` to `[S, A, B]`."""
-    if like is None or grad is None:
-        return None
-    return grad.sum_to_size(like.shape)
 
 
 def _outcome(mdp: TabularMDP, states: Tensor, actions: Tensor, generator: torch.Generator) -> Tensor:
@@ -280,58 +364,3 @@ def _outcome(mdp: TabularMDP, states: Tensor, actions: Tensor, generator: torch.
     row = actions if mdp.probability.shape[1] > 1 else torch.zeros_like(actions)
     k = torch.multinomial(mdp.probability[states, row], 1, generator=generator)
     return choices.gather(1, k).squeeze(1)
-
-
-def _action_term(mdp: TabularMDP, like: Tensor, problem: Problem) -> Tensor | None:
-    """action_reward + log_base with forbidden actions at -inf, broadcastable to `[S, A, B]`; None if all zero."""
-    shape = (mdp.num_states, mdp.num_actions, like.shape[-1])
-    total: Tensor | None = None
-    for name in ("action_reward", "log_base"):
-        term: Tensor | None = problem.get(name)  # type: ignore[assignment]  # mypy joins the types of all keys
-        if term is None:
-            continue
-        if term.ndim != 3 or any(n not in (1, full) for n, full in zip(term.shape, shape, strict=True)):
-            raise ValueError(
-                f"{name} must have 3 dimensions that broadcast to [S, A, B] = {shape}, got {tuple(term.shape)}"
-            )
-        if not bool(torch.isfinite(term).all()):
-            raise ValueError(f"{name} has entries that are not finite: forbid actions with TabularMDP(allowed=...)")
-        total = term.to(like.dtype) if total is None else total + term.to(like.dtype)
-    if mdp.allowed is not None:
-        # Where the trajectory has ended any action will do: it keeps the softmax there free of NaN.
-        allowed = mdp.allowed if mdp.terminal is None else mdp.allowed | mdp.terminal[:, None]
-        total = like.new_zeros(1, 1, 1) if total is None else total
-        total = torch.where(allowed[..., None], total, -torch.inf)
-    return total
-
-
-def _check_problem(mdp: TabularMDP, reward: Tensor, problem: Problem) -> Tensor | None:
-    """Validates the problem at the door and returns its action term."""
-    if reward.ndim != 2 or reward.shape[0] != mdp.num_states or not reward.dtype.is_floating_point:
-        raise ValueError(
-            f"reward must be a floating-point tensor [S, B] with S = {mdp.num_states}, "
-            f"got {reward.dtype} of shape {tuple(reward.shape)}"
-        )
-    if not bool(torch.isfinite(reward).all()):
-        s, b = (int(i) for i in (~torch.isfinite(reward)).nonzero()[0])
-        raise ValueError(f"reward[{s}, {b}] is {float(reward[s, b])}: rewards must be finite")
-    horizon, discount = problem.get("horizon"), problem.get("discount", 1.0)
-    if horizon is None:
-        if not 0.0 <= discount < 1.0:
-            raise ValueError(f"a problem without a horizon needs 0 <= discount < 1, got {discount}: give a horizon")
-    elif horizon < 0 or not 0.0 <= discount <= 1.0:
-        raise ValueError(f"horizon must be at least 0 and discount in [0, 1], got {horizon} and {discount}")
-    return _action_term(mdp, reward, problem)
-
-
-def _check_resolution(values: Tensor) -> None:
-    """Refuses values so large that their dtype cannot tell one nat from another."""
-    if values.numel() == 0:
-        return
-    largest = float(values.detach().abs().max())
-    blur = largest * torch.finfo(values.dtype).eps
-    if not blur < 0.1:
-        raise ValueError(
-            f"values reach {largest:.3g}, where {values.dtype} is off by up to {blur:.2g} nats: "
-            f"use {'' if values.dtype == torch.float64 else 'float64, '}a shorter horizon or smaller rewards"
-        )

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from bsdr_torch.benchmarks import measure, soft_bellman
+from bsdr_torch.benchmarks import measure, peers, soft_bellman
 from bsdr_torch.errors import run_script
 
 
@@ -14,18 +14,23 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("benchmark", nargs="?", choices=["soft-bellman"], default="soft-bellman")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the records: name, value, unit, against")
-    parser.add_argument(
-        "--quick", action="store_true", help="tiny sizes, to see that it runs; the numbers mean nothing"
-    )
+    parser.add_argument("--figure", type=Path, metavar="FILE", help="also draw time against S, B and T")
+    parser.add_argument("--peers", action="store_true", help="also measure imitation, in its own environment")
+    parser.add_argument("--quick", action="store_true", help="tiny sizes, to see that it runs")
     arguments = parser.parse_args()
-    if arguments.json is not None:
-        measure.check_writable(arguments.json)
-    states = soft_bellman.QUICK_STATES if arguments.quick else soft_bellman.STATES
-    total = soft_bellman.number_of_records(states)
-    records = list(tqdm(soft_bellman.benchmark(states), total=total, desc="measuring", unit="record"))
+    for path in filter(None, (arguments.json, arguments.figure)):
+        measure.check_writable(path)
+    jobs = soft_bellman.measurements(arguments.quick)
+    if arguments.peers:
+        jobs += peers.measurements(arguments.quick)
+    if arguments.figure is not None:
+        jobs.append(lambda: soft_bellman.scaling(arguments.quick, arguments.figure))
+    records: list[measure.Record] = []
+    for job in tqdm(jobs, desc="measuring"):
+        records += job()
+        if arguments.json is not None:  # after each, so that an interrupted run is not lost
+            measure.write_json(records, arguments.json)
     print(measure.table(records))
-    if arguments.json is not None:
-        measure.write_json(records, arguments.json)
 
 
 if __name__ == "__main__":

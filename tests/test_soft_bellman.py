@@ -9,11 +9,18 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from bsdr_torch import soft_bellman
+from bsdr_torch.fixed_point import ConvergenceError
 from bsdr_torch.mdp import TabularMDP
-from bsdr_torch.sweeps import Backup, ConvergenceError
+from bsdr_torch.problem import action_term_of
+from bsdr_torch.solver import Solver
+from bsdr_torch.sweeps import Backup, Kernel
 from tests.oracle import KINDS, BruteForce, deterministic_log_z, random_mdp
 
 EXACT = {"rtol": 0.0, "atol": 1e-9}
+KERNELS = (
+    "eager",
+    "native",
+)  # and "compiled", with which test_solver.py compares them: each of its shapes takes seconds
 
 
 def rng(seed: int = 0) -> torch.Generator:
@@ -24,14 +31,15 @@ def random_reward(mdp: TabularMDP, B: int, generator: torch.Generator) -> Tensor
     return torch.randn(mdp.num_states, B, generator=generator, dtype=torch.float64)
 
 
+@pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("discount", [1.0, 0.7])
-def test_values_policy_and_visits_agree_with_brute_force(kind: str, discount: float) -> None:
+def test_values_policy_and_visits_agree_with_brute_force(kind: str, discount: float, kernel: Kernel) -> None:
     generator = rng(3)
     mdp = random_mdp(kind, generator)
     reward = random_reward(mdp, 2, generator)
     action_reward = torch.randn(mdp.num_states, mdp.num_actions, 2, generator=generator, dtype=torch.float64)
-    problem = soft_bellman.Problem(horizon=3, discount=discount, action_reward=action_reward)
+    problem = soft_bellman.Problem(horizon=3, discount=discount, action_reward=action_reward, solver=Solver(kernel))
     values = soft_bellman.soft_values(mdp, reward, **problem)
     visits = soft_bellman.visitation(mdp, reward, **problem)
     log_z = soft_bellman.log_partition(mdp, reward, **problem)
@@ -63,13 +71,14 @@ def test_log_z_is_the_sum_over_all_action_sequences() -> None:
         assert math.isclose(float(values[s, 0]), deterministic_log_z(mdp, reward[:, 0], s, 5), abs_tol=1e-9)
 
 
+@pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("kind", KINDS)
-def test_discounted_fixed_point_agrees_with_a_dense_linear_solve(kind: str) -> None:
+def test_discounted_fixed_point_agrees_with_a_dense_linear_solve(kind: str, kernel: Kernel) -> None:
     generator = rng(5)
     mdp = random_mdp(kind, generator)
     reward = random_reward(mdp, 3, generator)
     log_base = soft_bellman.uniform_base(mdp, torch.float64)
-    problem = soft_bellman.Problem(discount=0.9, log_base=log_base)
+    problem = soft_bellman.Problem(discount=0.9, log_base=log_base, solver=Solver(kernel))
     values = soft_bellman.initial_values(mdp, reward, **problem)
     policy = soft_bellman.log_policy(mdp, values, **problem).exp()
     long = soft_bellman.initial_values(mdp, reward, horizon=400, **problem)
@@ -88,50 +97,53 @@ def test_discounted_fixed_point_agrees_with_a_dense_linear_solve(kind: str) -> N
         torch.testing.assert_close(visits[:, b], expected, **EXACT)
 
 
+@pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("horizon", [4, None])
-def test_gradients_pass_gradcheck(kind: str, horizon: int | None) -> None:
+def test_gradients_pass_gradcheck(kind: str, horizon: int | None, kernel: Kernel) -> None:
     generator = rng(7)
     mdp = random_mdp(kind, generator)
     reward = random_reward(mdp, 2, generator).requires_grad_()
     action_reward = torch.randn(mdp.num_states, mdp.num_actions, 1, generator=generator).double().requires_grad_()
     log_base = torch.randn(1, mdp.num_actions, 2, generator=generator).double().requires_grad_()
 
+    problem = soft_bellman.Problem(horizon=horizon, discount=0.8, solver=Solver(kernel))
+
     def all_values(reward: Tensor, action_reward: Tensor, log_base: Tensor) -> Tensor:
-        return soft_bellman.soft_values(
-            mdp, reward, horizon=horizon, discount=0.8, action_reward=action_reward, log_base=log_base
-        )
+        return soft_bellman.soft_values(mdp, reward, action_reward=action_reward, log_base=log_base, **problem)
 
     def first_values(reward: Tensor, action_reward: Tensor, log_base: Tensor) -> Tensor:
-        return soft_bellman.initial_values(
-            mdp, reward, horizon=horizon, discount=0.8, action_reward=action_reward, log_base=log_base
-        )
+        return soft_bellman.initial_values(mdp, reward, action_reward=action_reward, log_base=log_base, **problem)
 
     for function in (all_values, first_values):
         assert torch.autograd.gradcheck(function, (reward, action_reward, log_base), atol=1e-7)
 
 
+@pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("kind", KINDS)
-def test_gradient_of_log_z_is_that_of_autograd_through_the_sweeps(kind: str) -> None:
+def test_gradient_of_log_z_is_that_of_autograd_through_the_sweeps(kind: str, kernel: Kernel) -> None:
     generator = rng(11)
     mdp = random_mdp(kind, generator, S=7)
     reward = random_reward(mdp, 3, generator).requires_grad_()
-    action_term = soft_bellman._action_term(mdp, reward, soft_bellman.Problem())
-    backup = Backup(mdp, reward.dtype, 1.0, action_term)
+    action_term = action_term_of(mdp, reward, soft_bellman.Problem())
+    backup = Backup(mdp, reward.dtype, 1.0, action_term, kernel="eager")
     values = torch.zeros_like(reward)
     for _ in range(6):
         values = backup.sweep(reward, values)
     (expected,) = torch.autograd.grad((mdp.start @ values).sum(), reward)
-    torch.testing.assert_close(soft_bellman.visitation(mdp, reward, horizon=6), expected, **EXACT)
+    torch.testing.assert_close(
+        soft_bellman.visitation(mdp, reward, horizon=6, solver=Solver(kernel)), expected, **EXACT
+    )
 
 
+@pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("horizon", [5, None])
-def test_batched_equals_one_by_one(kind: str, horizon: int | None) -> None:
+def test_batched_equals_one_by_one(kind: str, horizon: int | None, kernel: Kernel) -> None:
     generator = rng(13)
     mdp = random_mdp(kind, generator)
     reward = random_reward(mdp, 4, generator)
-    problem = soft_bellman.Problem(horizon=horizon, discount=0.9)
+    problem = soft_bellman.Problem(horizon=horizon, discount=0.9, solver=Solver(kernel))
     for function in (soft_bellman.soft_values, soft_bellman.visitation, soft_bellman.log_partition):
         alone = [function(mdp, reward[:, [b]], **problem) for b in range(4)]
         torch.testing.assert_close(function(mdp, reward, **problem), torch.cat(alone, dim=-1), **EXACT)
@@ -301,11 +313,10 @@ def test_bad_problems_are_refused_with_a_reason(reward: Tensor, problem: dict, m
         soft_bellman.log_partition(random_mdp("deterministic", rng()), reward, **problem)
 
 
-def test_a_fixed_point_that_is_not_reached_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bsdr_torch.sweeps.MAX_SWEEPS", 16)
-    mdp = random_mdp("deterministic", rng())
+def test_a_fixed_point_that_is_not_reached_is_an_error() -> None:
+    mdp = random_mdp("deterministic", rng(), S=30)
     with pytest.raises(ConvergenceError, match="after 16 sweeps"):
-        soft_bellman.initial_values(mdp, torch.ones(4, 1), discount=0.999)
+        soft_bellman.initial_values(mdp, random_reward(mdp, 1, rng(1)), discount=0.999, solver=Solver(max_sweeps=16))
 
 
 @settings(max_examples=60, deadline=None)

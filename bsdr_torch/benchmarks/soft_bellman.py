@@ -1,43 +1,62 @@
-"""The exact engine against plain autograd through the sweeps: log Z and its gradient, time and peak memory."""
+"""The exact engine: log Z and its gradient against plain autograd, one sweep against memcpy, and how time grows."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterable
+from functools import partial
+from pathlib import Path
 
+import matplotlib
 import torch
+from matplotlib.figure import Figure
 from torch import Tensor
 
 from bsdr_torch import soft_bellman
-from bsdr_torch.benchmarks.measure import Record, Work, cost
+from bsdr_torch.benchmarks.measure import Cost, Record, Work, cost, in_fresh_process
 from bsdr_torch.mdp import TabularMDP
+from bsdr_torch.sweeps import Backup
 
-STATES = (1_000, 10_000, 100_000)
-QUICK_STATES = (60,)
-HUMANS = (1, 16)
-HORIZON = 100
 AUTOGRAD = "plain autograd through the sweeps"
 _WARM_UP = {"S": 60, "B": 16, "T": 4}
 
-
-def benchmark(states: tuple[int, ...] = STATES, horizon: int = HORIZON) -> Iterator[Record]:
-    """The records, one by one as they are measured; the ratios are those of the largest problem."""
-    ours = theirs = None
-    for S in states:
-        for B in HUMANS:
-            sizes = {"S": S, "B": B, "T": horizon}
-            ours = cost(engine, sizes, _WARM_UP, repeats=3)
-            theirs = cost(plain_autograd, sizes, _WARM_UP, repeats=1 if S * B > 100_000 else 3)
-            name = f"S{S}_A5_T{horizon}_B{B}"
-            yield Record(f"time_{name}", ours.seconds, "s", f"{AUTOGRAD}: {theirs.seconds:.3g} s")
-            yield Record(f"memory_{name}", ours.megabytes, "MB", f"{AUTOGRAD}: {theirs.megabytes:.3g} MB")
-    if ours is not None and theirs is not None:
-        yield Record("time_vs_autograd", theirs.seconds / ours.seconds, "x", AUTOGRAD)
-        yield Record("memory_vs_autograd", theirs.megabytes / max(ours.megabytes, 0.1), "x", AUTOGRAD)
+Measurement = Callable[[], list[Record]]
 
 
-def number_of_records(states: tuple[int, ...] = STATES) -> int:
-    """How many records `benchmark` yields."""
-    return len(states) * len(HUMANS) * 2 + 2
+def measurements(quick: bool) -> list[Measurement]:
+    """What is measured, in order; `quick` is the same at sizes that mean nothing."""
+    T = 5 if quick else 100
+    pairs = [(60, 16)] if quick else [(S, B) for S in (1_000, 10_000, 100_000) for B in (1, 16)]
+    return [
+        *(partial(_against_autograd, S, B, T, last=pairs[-1] == (S, B)) for S, B in pairs),
+        partial(_large, 60 if quick else 1_000_000, 16, T),
+        partial(_share_of_memcpy, 60 if quick else 100_000, 16),
+        partial(_joint, 60 if quick else 125_266, 16),
+    ]
+
+
+def scaling(quick: bool, path: Path) -> list[Record]:
+    """Draws time against S, B and T on log axes, and gives the exponents."""
+    base = {"S": 60, "B": 2, "T": 4} if quick else {"S": 10_000, "B": 16, "T": 25}
+    factors = (1, 2) if quick else (1, 2, 4, 8, 16)
+    matplotlib.use("agg")
+    figure = Figure(figsize=(11, 3.6), layout="constrained")
+    records = []
+    for axes, (name, label) in zip(
+        figure.subplots(1, 3), {"S": "states S", "B": "humans B", "T": "horizon T"}.items(), strict=True
+    ):
+        sizes = [base | {name: base[name] * factor} for factor in factors]
+        seconds = in_fresh_process(engine_seconds, sizes, 1 if quick else 5)
+        x = [size[name] for size in sizes]
+        slope = float(torch.tensor(seconds).log2().diff().mean() / torch.tensor(x).log2().diff().mean())
+        records.append(Record(f"exponent_{name}", slope, "", "1: linear"))
+        axes.loglog(x, seconds, "o-", label=f"engine, exponent {slope:.2f}")
+        axes.loglog(x, [seconds[0] * n / x[0] for n in x], ":", color="gray", label="linear")
+        others = ", ".join(f"{k} = {v:,}" for k, v in base.items() if k != name)
+        axes.set(xlabel=label, ylabel="log Z and gradient, one thread (s)", title=others)
+        axes.legend()
+    figure.savefig(path, dpi=110)
+    return records
 
 
 def grid(S: int) -> TabularMDP:
@@ -53,9 +72,20 @@ def grid(S: int) -> TabularMDP:
     return TabularMDP(torch.stack([cell.reshape(-1) for cell in after], dim=1)[..., None], start)
 
 
+def joint_world(S: int) -> TabularMDP:
+    """Six actions against six of a partner, like a kitchen's graph: 36 successors, most of them some thousands away."""
+    generator = torch.Generator().manual_seed(0)
+    jump = torch.randint(-5_000, 5_000, (1, 6, 6), generator=generator)
+    spread = torch.randint(-200, 200, (S, 6, 6), generator=generator)
+    next_state = (torch.arange(S)[:, None, None] + jump + spread) % S
+    partner = torch.rand(S, 1, 6, generator=generator) + 0.05
+    return TabularMDP(next_state, torch.full((S,), 1 / S), partner / partner.sum(-1, keepdim=True))
+
+
 def engine(S: int, B: int, T: int) -> Work:
     """log Z and its gradient by the engine."""
     world, reward = grid(S), _reward(S, B)
+    _ = world.incoming  # made once per world, as its tables are
 
     def work() -> Tensor:
         (visits,) = torch.autograd.grad(soft_bellman.log_partition(world, reward, horizon=T).sum(), reward)
@@ -78,6 +108,96 @@ def plain_autograd(S: int, B: int, T: int) -> Work:
         return visits
 
     return work
+
+
+def engine_seconds(sizes: list[dict[str, int]], rounds: int) -> list[float]:
+    """Least time of log Z and gradient at each of the sizes, on one thread: cores that others use make jagged lines."""
+    torch.set_num_threads(1)
+    return _least([engine(**size) for size in sizes], rounds)
+
+
+def sweep_and_copy_seconds(S: int, B: int, threads: int) -> tuple[float, float]:
+    """Least time of one sweep and of copying one table, both along a chain of tables, taken in turns."""
+    torch.set_num_threads(threads)
+    backup, reward = Backup(grid(S), torch.float32, 1.0, None), _reward(S, B).detach()
+    tables = torch.zeros(20, S, B)
+
+    def sweeps() -> None:
+        for t in range(len(tables) - 1, 0, -1):
+            backup.sweep(reward, tables[t], tables[t - 1])
+
+    def copies() -> None:
+        for t in range(len(tables) - 1, 0, -1):
+            tables[t - 1].copy_(tables[t])
+
+    best = _least([sweeps, copies], rounds=30)
+    return best[0] / (len(tables) - 1), best[1] / (len(tables) - 1)
+
+
+def joint_sweep_seconds(S: int, B: int) -> float:
+    """Least time of one sweep over the joint world on one thread."""
+    torch.set_num_threads(1)
+    backup, reward = Backup(joint_world(S), torch.float32, 0.99, None), _reward(S, B).detach()
+    values, out = torch.zeros_like(reward), torch.empty_like(reward)
+    return _least([lambda: backup.sweep(reward, values, out)], rounds=30)[0]
+
+
+def _against_autograd(S: int, B: int, T: int, last: bool) -> list[Record]:
+    sizes = {"S": S, "B": B, "T": T}
+    ours = cost(engine, sizes, _WARM_UP, repeats=5)
+    theirs = cost(plain_autograd, sizes, _WARM_UP, repeats=2 if S * B > 100_000 else 5)
+    records = _costs(sizes, ours, f"{AUTOGRAD}: {theirs.seconds:.3g} s", f"{AUTOGRAD}: {theirs.megabytes:.4g} MB")
+    if last:
+        records += [
+            Record("time_vs_autograd", theirs.seconds / ours.seconds, "x", AUTOGRAD),
+            Record("memory_vs_autograd", theirs.megabytes / max(ours.megabytes, 0.1), "x", AUTOGRAD),
+        ]
+    return records
+
+
+def _large(S: int, B: int, T: int) -> list[Record]:
+    sizes = {"S": S, "B": B, "T": T}
+    return _costs(sizes, cost(engine, sizes, _WARM_UP, repeats=1), "", "4096 MB")
+
+
+def _costs(sizes: dict[str, int], ours: Cost, time_against: str, memory_against: str) -> list[Record]:
+    name = "_".join(f"{key}{value}" for key, value in sizes.items())
+    return [
+        Record(f"time_{name}", ours.seconds, "s", time_against),
+        Record(f"memory_{name}", ours.megabytes, "MB", memory_against),
+    ]
+
+
+def _share_of_memcpy(S: int, B: int) -> list[Record]:
+    """Bytes a sweep cannot do without (reward and values read, values written, successors read) beside memcpy's."""
+    records = []
+    for threads, name in ((torch.get_num_threads(), "memcpy_share"), (1, "memcpy_share_one_thread")):
+        sweep, copy = in_fresh_process(sweep_and_copy_seconds, S, B, threads)
+        needed = 4 * S * (3 * B + 5) / sweep
+        copied = 4 * S * 2 * B / copy
+        against = f"memcpy on {threads} thread(s): {copied / 1e9:.3g} GB/s"
+        records.append(Record(name, needed / copied, "", against))
+    return records
+
+
+def _joint(S: int, B: int) -> list[Record]:
+    seconds = in_fresh_process(joint_sweep_seconds, S, B)
+    against = f"(state, human), 36 successors, {S:,} states, one thread, synthetic graph"
+    return [Record("joint_sweep_ns", seconds / (S * B) * 1e9, "ns", against)]
+
+
+def _least(works: Iterable[Callable[[], object]], rounds: int) -> list[float]:
+    """The least time of each, over rounds in which they take turns, so that they meet the same machine."""
+    works = list(works)
+    for work in works:
+        work()  # what is loaded, compiled or paged in once is not counted
+    best = [float("inf")] * len(works)
+    for _ in range(rounds):
+        for i, work in enumerate(works):
+            started = time.perf_counter()
+            work()
+            best[i] = min(best[i], time.perf_counter() - started)
+    return best
 
 
 def _reward(S: int, B: int) -> Tensor:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import torch
 
+from bsdr_torch.benchmarks import peers
 from bsdr_torch.benchmarks import soft_bellman as benchmark
 from bsdr_torch.benchmarks.measure import Record, table
 
@@ -27,6 +28,19 @@ def test_the_grid_has_the_states_asked_for_and_moves_between_neighbours() -> Non
     assert world.next_state[0, :, 0].tolist() == [0, 0, 4, 0, 1]
 
 
+def test_the_joint_world_shares_the_partner_between_the_actions() -> None:
+    world = benchmark.joint_world(50)
+    assert world.next_state.shape == (50, 6, 6)
+    assert world.probability is not None
+    assert world.probability.shape == (50, 1, 6)
+
+
+def test_the_engine_beside_a_peer_gives_values_and_visits() -> None:
+    values, visits = peers.solve(12, 4)()
+    assert values.shape == (5, 12, 1)
+    torch.testing.assert_close(visits.sum(), torch.tensor(4.0, dtype=torch.float64))
+
+
 def test_a_table_lines_its_columns_up() -> None:
     lines = table([Record("a", 1.0, "s", "x"), Record("longer", 12.5, "MB", "y")]).splitlines()
     assert [line.index(word) for line, word in zip(lines, ["against", "x", "y"], strict=True)] == [21, 21, 21]
@@ -34,12 +48,14 @@ def test_a_table_lines_its_columns_up() -> None:
 
 def test_the_script_writes_the_records_it_prints(tmp_path: Path) -> None:
     out = tmp_path / "records.json"
-    done = run("soft-bellman", "--quick", "--json", str(out))
+    figure = tmp_path / "scaling.png"
+    done = run("soft-bellman", "--quick", "--json", str(out), "--figure", str(figure))
     assert done.returncode == 0, done.stderr
     records = json.loads(out.read_text())
     assert all(set(record) == {"name", "value", "unit", "against"} for record in records)
     names = [record["name"] for record in records]
-    assert {"time_vs_autograd", "memory_vs_autograd"} <= set(names)
+    assert {"time_vs_autograd", "memory_vs_autograd", "memcpy_share", "joint_sweep_ns"} <= set(names)
+    assert figure.read_bytes().startswith(b"\x89PNG")
     assert all(name in done.stdout for name in names)
 
 
