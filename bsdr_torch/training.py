@@ -13,7 +13,7 @@ from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 from torch import Tensor
 
 from bsdr_torch.baselines.frequencies import ActionFrequencies, uniform
-from bsdr_torch.data.people import RolloutData, StepBatch
+from bsdr_torch.data.grid_people import RolloutData, StepBatch
 from bsdr_torch.errors import InputError
 from bsdr_torch.human_model import HumanModel
 from bsdr_torch.metrics import RolloutCrossEntropy

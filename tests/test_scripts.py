@@ -13,7 +13,7 @@ import pytest
 import torch
 import yaml
 
-from bsdr_torch.data.people import SimulatedPeople
+from bsdr_torch.data.grid_people import SimulatedPeople
 from bsdr_torch.data.rollouts import write_rollouts
 
 ROOT = Path(__file__).parent.parent
