@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from bsdr_torch import priors
-from bsdr_torch.data.people import Chunk, StepBatch, grid_problem
+from bsdr_torch.data.grid_people import Chunk, StepBatch, grid_problem
 from bsdr_torch.errors import InputError
 from bsdr_torch.features import FeatureKind, make_features
 from bsdr_torch.mdp import TabularMDP

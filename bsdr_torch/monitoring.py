@@ -6,7 +6,7 @@ import lightning
 import torch
 from lightning.pytorch.loggers import TensorBoardLogger
 
-from bsdr_torch.data.people import RolloutData
+from bsdr_torch.data.grid_people import RolloutData
 from bsdr_torch.human_model import HumanModel
 from bsdr_torch.maps import map_figure
 from bsdr_torch.recovery import recovery

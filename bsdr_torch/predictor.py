@@ -9,7 +9,7 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
-from bsdr_torch.data.people import StepBatch
+from bsdr_torch.data.grid_people import StepBatch
 from bsdr_torch.data.rollouts import Rollouts, check_rollouts
 from bsdr_torch.errors import InputError
 from bsdr_torch.human_model import HumanModel

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from bsdr_torch.data.people import StepBatch, Truth, grid_problem
+from bsdr_torch.data.grid_people import StepBatch, Truth, grid_problem
 from bsdr_torch.objective import visit_counts
 from bsdr_torch.soft_bellman import action_log_probs, optimal_policy, policy_return, soft_values, visitation
 from bsdr_torch.worlds.gridworld import GridWorld

@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import torch
+from lightning import LightningDataModule
 from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 from torch import Tensor
 
 from bsdr_torch.baselines.frequencies import ActionFrequencies, uniform
-from bsdr_torch.data.people import RolloutData, StepBatch
+from bsdr_torch.data import kitchen_people  # noqa: F401  (so that --data KitchenPeople finds it)
+from bsdr_torch.data.grid_people import RolloutData, StepBatch
 from bsdr_torch.errors import InputError
 from bsdr_torch.human_model import HumanModel
 from bsdr_torch.metrics import RolloutCrossEntropy
@@ -27,7 +29,7 @@ class TrainingCLI(LightningCLI):
         _quieten()
         super().__init__(
             HumanModel,
-            RolloutData,
+            LightningDataModule,
             subclass_mode_data=True,
             seed_everything_default=0,
             parser_kwargs={"description": "Train a model of people on rollouts."},
@@ -36,7 +38,7 @@ class TrainingCLI(LightningCLI):
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
         """Worlds and people come with the data."""
-        parser.link_arguments("data.specs", "model.worlds", apply_on="instantiate")
+        parser.link_arguments("data", "model.worlds", compute_fn=_grid_specs, apply_on="instantiate")
         parser.link_arguments("data.humans", "model.humans", apply_on="instantiate")
 
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
@@ -66,6 +68,16 @@ class TrainingCLI(LightningCLI):
         print(f"\nCheckpoint:   {kept[0]}")
         if trainer.logger is not None:
             print(f"TensorBoard:  tensorboard --logdir {trainer.logger.save_dir}")
+
+
+def _grid_specs(data: LightningDataModule) -> list[dict[str, Any]]:
+    """The worlds of the data, if a `HumanModel` can plan in them."""
+    if isinstance(data, RolloutData):
+        return data.specs
+    raise InputError(
+        f"data: HumanModel cannot learn from {type(data).__name__} yet, only from people in GridWorlds: "
+        "choose SimulatedPeople or RecordedPeople"
+    )
 
 
 def _quieten() -> None:

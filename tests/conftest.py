@@ -1,7 +1,13 @@
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import pytest
 import torch
+from filelock import FileLock
+
+from bsdr_torch.data.prepare import prepare
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -12,7 +18,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(scope="session")
+def prepared_2019(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the prepared 2019 set, made once for all processes of a test run."""
+    own = tmp_path_factory.getbasetemp()
+    shared = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+    with FileLock(shared / "mturk_2019.lock"):
+        prepare("mturk_2019", shared / "mturk_2019")
+    return shared / "mturk_2019"
+
+
+@pytest.fixture(autouse=True, scope="session")
 def _one_thread() -> None:
     """Small problems on two cores shared by two test processes: more threads only get in each other's way."""
     torch.set_num_threads(1)

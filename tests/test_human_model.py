@@ -9,7 +9,7 @@ import pytest
 import torch
 from lightning.pytorch.callbacks import ModelCheckpoint
 
-from bsdr_torch.data.people import RolloutData, SimulatedPeople, StepBatch
+from bsdr_torch.data.grid_people import RolloutData, SimulatedPeople, StepBatch
 from bsdr_torch.errors import InputError
 from bsdr_torch.human_model import HumanModel
 from bsdr_torch.objective import map_loss

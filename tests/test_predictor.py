@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from bsdr_torch.data.people import SimulatedPeople, StepBatch
+from bsdr_torch.data.grid_people import SimulatedPeople, StepBatch
 from bsdr_torch.errors import InputError
 from bsdr_torch.human_model import HumanModel
 from bsdr_torch.predictor import Predictor

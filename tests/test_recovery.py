@@ -3,7 +3,7 @@ from __future__ import annotations
 import torch
 
 from bsdr_torch.baselines.frequencies import ActionFrequencies, uniform
-from bsdr_torch.data.people import SimulatedPeople, StepBatch, Truth
+from bsdr_torch.data.grid_people import SimulatedPeople, StepBatch, Truth
 from bsdr_torch.recovery import TrueModel, recovery, regret
 from bsdr_torch.training import cross_entropy
 from bsdr_torch.worlds.gridworld import GridWorld

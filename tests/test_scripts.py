@@ -13,7 +13,7 @@ import pytest
 import torch
 import yaml
 
-from bsdr_torch.data.people import SimulatedPeople
+from bsdr_torch.data.grid_people import SimulatedPeople
 from bsdr_torch.data.rollouts import write_rollouts
 
 ROOT = Path(__file__).parent.parent
@@ -155,7 +155,9 @@ def edited(folder: Path, **changes: object) -> Path:
     return path
 
 
-def test_bad_input_ends_in_one_line_and_exit_code_2(trained, tmp_path: Path, inside: Inside) -> None:
+def test_bad_input_ends_in_one_line_and_exit_code_2(
+    trained, prepared_2019: Path, tmp_path: Path, inside: Inside
+) -> None:
     good = checkpoint(trained[0])
     (tmp_path / "cut.ckpt").write_bytes(good.read_bytes()[:1000])
     header = "world,human,rollout,step,state,action\n"
@@ -181,6 +183,11 @@ def test_bad_input_ends_in_one_line_and_exit_code_2(trained, tmp_path: Path, ins
         (("train.py", "fit", "--config", "no_data.yaml"), "data"),
         (("train.py", "fit", "--config", "unknown_key.yaml"), "colour"),
         (("train.py", "fit", "--config", "missing.yaml"), "missing.yaml"),
+        (("train.py", "fit", "--data=KitchenPeople", "--data.folder=nowhere"), "nowhere: no prepared data there"),
+        (
+            ("train.py", "fit", "--data=KitchenPeople", f"--data.folder={prepared_2019}"),
+            "cannot learn from KitchenPeople",
+        ),
         (("train.py", "fit", "--config", config(tmp_path), "--ckpt_path", "cut.ckpt"), "cut.ckpt: not a checkpoint"),
     ]
     for arguments, message in cases:

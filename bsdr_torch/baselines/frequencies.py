@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from bsdr_torch.data.people import StepBatch
+from bsdr_torch.data.grid_people import StepBatch
 from bsdr_torch.data.rollouts import Steps
 
 

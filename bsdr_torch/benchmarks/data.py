@@ -7,13 +7,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any
 
 import torch
 from torch.utils.data import DataLoader, Dataset
 
+from bsdr_torch.benchmarks.measure import Record
 from bsdr_torch.data.games import Game
 from bsdr_torch.data.kitchen_people import KitchenPeople
 from bsdr_torch.data.mturk import FILES_2019, packaged_file, read_mturk_2019
@@ -31,55 +32,47 @@ next(iter(KitchenPeople(sys.argv[1]).train_dataloader()))
 """
 
 
-class Record(TypedDict):
-    """One number and the named alternative it is to be read against."""
-
-    name: str
-    value: float
-    unit: str
-    against: str
-
-
-def data_records(quick: bool, folder: Path | str | None = None) -> list[Record]:
+def benchmark(quick: bool = False, folder: Path | str | None = None) -> Iterator[Record]:
     """Rows per second of the reader, batches per second of the DataModule, seconds from start to the first batch.
 
     Args:
-        quick: measure less, to see that it works.
+        quick: measure little, to see that it works.
         folder: of the prepared 2019 set; by default datasets/mturk_2019, or a temporary one if that is not there.
     """
-    records = _reader(rows=500 if quick else 10_000)
+    yield from _reader(quick)
     with tempfile.TemporaryDirectory() as temporary:
         if folder is None:
             folder = DEFAULT_FOLDER if DEFAULT_FOLDER.is_dir() else Path(temporary) / "mturk_2019"
         prepare("mturk_2019", folder)
-        records += _batches(folder, batches=10 if quick else 400)
+        yield from _batches(folder, batches=10 if quick else 400)
         if not quick:
             seconds = _seconds(lambda: subprocess.run([sys.executable, "-c", _FIRST_BATCH, str(folder)], check=True))
-            records.append(
-                {"name": "first_batch", "value": seconds, "unit": "s", "against": "10 s from the start of Python"}
-            )
-    return records
+            yield Record("first_batch", seconds, "s", "10 s from the start of Python")
 
 
-def _reader(rows: int) -> list[Record]:
+def number_of_records(quick: bool = False) -> int:
+    """How many records `benchmark` yields."""
+    return 5 if quick else 6
+
+
+def _reader(quick: bool) -> Iterator[Record]:
     """All of the 2019 set by the reader, and the first rows of its training file by the alternative."""
     games: list[Game] = []
     seconds = _seconds(lambda: games.extend(read_mturk_2019()))
+    rate = sum(game.num_steps for game in games) / seconds
+    rows = 200 if quick else 10_000
     columns = read_table(packaged_file(FILES_2019["train"]), _CELLS).columns
     cells = [cell for field in _CELLS for cell in columns[field][:rows].tolist()]
-    rate = sum(game.num_steps for game in games) / seconds
     alternative = rows / _seconds(lambda: [ast.literal_eval(cell) for cell in cells])
     against = (
         f"ast.literal_eval of the same cells alone: {alternative:.0f} rows/s "
         "(pandas.read_pickle cannot load these files any more, so that it adds nothing here)"
     )
-    return [
-        {"name": "reader", "value": rate, "unit": "rows/s", "against": against},
-        {"name": "reader_vs_literal_eval", "value": rate / alternative, "unit": "x", "against": "ast.literal_eval"},
-    ]
+    yield Record("reader", rate, "rows/s", against)
+    yield Record("reader_vs_literal_eval", rate / alternative, "x", "ast.literal_eval")
 
 
-def _batches(folder: Path | str, batches: int) -> list[Record]:
+def _batches(folder: Path | str, batches: int) -> Iterator[Record]:
     """Training batches of steps, all layouts, history of 8, on the CPU."""
     data = KitchenPeople(str(folder), batch_size=BATCH_SIZE)
     plain: DataLoader[Any] = DataLoader(
@@ -87,18 +80,12 @@ def _batches(folder: Path | str, batches: int) -> list[Record]:
     )
     rate = _rate(data.train_dataloader(), batches)
     alternative = _rate(plain, max(batches // 50, 2))
-    whole_games = KitchenPeople(str(folder), batches="rollouts", batch_size=8)
     against = f"a DataLoader that collates the same rows one by one: {alternative:.1f} batches/s"
-    return [
-        {"name": "step_batches", "value": rate, "unit": f"batches of {BATCH_SIZE}/s", "against": against},
-        {"name": "step_batches_vs_collate", "value": rate / alternative, "unit": "x", "against": "one by one"},
-        {
-            "name": "rollout_batches",
-            "value": _rate(whole_games.train_dataloader(), batches // 10),
-            "unit": "batches of 8/s",
-            "against": "no alternative measured",
-        },
-    ]
+    yield Record("step_batches", rate, f"batches of {BATCH_SIZE}/s", against)
+    yield Record("step_batches_vs_collate", rate / alternative, "x", "one by one")
+    whole_games = KitchenPeople(str(folder), batches="rollouts", batch_size=8)
+    rate = _rate(whole_games.train_dataloader(), max(batches // 4, 2))
+    yield Record("rollout_batches", rate, "batches of 8/s", "no alternative measured")
 
 
 class _OneByOne(Dataset[tuple[Any, ...]]):

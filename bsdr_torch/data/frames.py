@@ -18,7 +18,6 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from bsdr_torch.data.compressed import read_bytes
 from bsdr_torch.data.pickles import Call, Name, PickleError, load
 from bsdr_torch.errors import InputError
 
@@ -59,17 +58,12 @@ _Converted = dict[int, Any]
 _UNFINISHED = object()
 
 
-def read_frame(path: Path | str, wanted: Collection[str] | None = None) -> dict[str, Column]:
-    """The columns of a pickled DataFrame, plain or compressed, by name, each `[rows]`: those wanted, or all.
+def parse_frame(data: bytes, path: Path | str, wanted: Collection[str] | None = None) -> dict[str, Column]:
+    """The columns of a pickled DataFrame by name, each `[rows]`: those wanted, or all; errors name the path.
 
     Numbers come as numpy numbers; text, mixed and missing values as objects, with None for what is missing. A column
     that is wanted and not there is left out.
     """
-    return parse_frame(read_bytes(path), path, wanted)
-
-
-def parse_frame(data: bytes, path: Path | str, wanted: Collection[str] | None = None) -> dict[str, Column]:
-    """As `read_frame`, from the bytes of the pickle; the path is for the error messages."""
     columns: dict[str, Column] = {}
     try:
         frame = _Unpacked(load(data, lambda module, name: (module.split(".")[0], name) in _ALLOWED))

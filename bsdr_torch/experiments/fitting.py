@@ -8,7 +8,7 @@ from typing import Any
 
 import lightning
 
-from bsdr_torch.data.people import RolloutData
+from bsdr_torch.data.grid_people import RolloutData
 from bsdr_torch.human_model import HumanModel
 from bsdr_torch.monitoring import StopAtConvergence
 from bsdr_torch.rationality import RationalityKind

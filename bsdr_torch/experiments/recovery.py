@@ -16,7 +16,7 @@ from pathlib import Path
 import torch
 from tqdm import tqdm
 
-from bsdr_torch.data.people import Parts, RolloutData, Truth, simulate
+from bsdr_torch.data.grid_people import Parts, RolloutData, Truth, simulate
 from bsdr_torch.experiments import recovery_report
 from bsdr_torch.experiments.fitting import fit
 from bsdr_torch.human_model import HumanModel

@@ -11,7 +11,7 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from bsdr_torch.data.people import Truth, grid_problem, simulate
+from bsdr_torch.data.grid_people import Truth, grid_problem, simulate
 from bsdr_torch.experiments.fitting import fit
 from bsdr_torch.maps import map_figure
 from bsdr_torch.objective import Evidence

@@ -1,27 +1,11 @@
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
-import torch
-from filelock import FileLock
 
 from bsdr_torch.data.prepare import prepare
 from tests.data.simulated_games import awkward_rows, write_csv
-
-# The tests run in as many processes as there are cores; threads of each would only wait for those of the others.
-torch.set_num_threads(1)
-
-
-@pytest.fixture(scope="session")
-def prepared_2019(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the prepared 2019 set, made once for all processes of a test run."""
-    own = tmp_path_factory.getbasetemp()
-    shared = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
-    with FileLock(shared / "mturk_2019.lock"):
-        prepare("mturk_2019", shared / "mturk_2019")
-    return shared / "mturk_2019"
 
 
 @pytest.fixture(scope="session")

@@ -281,9 +281,14 @@ def test_prediction_goes_through_the_test_part_in_order(prepared_2020: Path, tmp
     assert torch.equal(torch.cat(taken), torch.cat([steps.actions for steps in data.steps("test").values()]))
 
 
-def test_two_processes_share_each_epoch_without_loss_or_repetition(prepared_2020: Path, tmp_path: Path) -> None:
+def test_two_processes_share_each_epoch_without_loss_or_repetition(
+    prepared_2020: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     data = KitchenPeople(str(prepared_2020), batch_size=31)
-    trainer = lightning.Trainer(max_epochs=2, devices=2, strategy="ddp_spawn", **trainer_options(tmp_path))
+    # To fork spares two starts of Python; it needs processes without threads, which CUDA's autograd has.
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    strategy = "ddp_spawn" if torch.cuda.is_available() else "ddp_fork"
+    trainer = lightning.Trainer(max_epochs=2, devices=2, strategy=strategy, **trainer_options(tmp_path))
     trainer.fit(ActionCounts(notes=str(tmp_path)), data)
     one, other = (torch.load(tmp_path / f"{rank}.pt", weights_only=False) for rank in (0, 1))
     everything = set().union(*(where(steps) for steps in data.steps("train").values()))

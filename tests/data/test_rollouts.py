@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from bsdr_torch.data.arrow_files import read_columns, write_table
-from bsdr_torch.data.people import Truth, simulate
+from bsdr_torch.data.grid_people import Truth, simulate
 from bsdr_torch.data.rollouts import Rollouts, check_rollouts, read_rollouts, write_rollouts
 from bsdr_torch.errors import InputError
 from bsdr_torch.worlds.gridworld import GridWorld

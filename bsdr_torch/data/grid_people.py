@@ -165,7 +165,8 @@ class RolloutData(lightning.LightningDataModule):
     def train_dataloader(self) -> DataLoader[Chunk]:
         """One chunk a batch, in an order that depends on the seed and the epoch, shared out under ddp."""
         chunks = self.chunks("train", self._humans_per_chunk)
-        return DataLoader(chunks, batch_size=None, sampler=_EpochSampler(chunks, self.trainer, self._seed))
+        processes, rank = (1, 0) if self.trainer is None else (self.trainer.world_size, self.trainer.global_rank)
+        return DataLoader(chunks, batch_size=None, sampler=_LateSampler(chunks, processes, rank, seed=self._seed))
 
     def val_dataloader(self) -> DataLoader[Chunk]:
         """The validation rollouts, one world a batch."""
@@ -277,20 +278,11 @@ class RecordedPeople(RolloutData):
         super().__init__(loaded, humans, parts, humans_per_chunk, seed)
 
 
-class _EpochSampler(DistributedSampler[int]):
-    """Draws the order when the first chunk is asked for, from the trainer's own epoch.
-
-    After a resume Lightning makes the iterator before it knows the epoch, and passes on one that is too low.
-    """
-
-    def __init__(self, chunks: ChunkList, trainer: lightning.Trainer | None, seed: int) -> None:
-        world_size, rank = (1, 0) if trainer is None else (trainer.world_size, trainer.global_rank)
-        super().__init__(chunks, num_replicas=world_size, rank=rank, seed=seed)
-        self._trainer = trainer
+class _LateSampler(DistributedSampler[int]):
+    """Draws the order when the first chunk is asked for: a Trainer that resumes makes the iterator before it announces
+    the epoch."""
 
     def __iter__(self) -> Iterator[int]:
-        if self._trainer is not None:
-            self.epoch = self._trainer.current_epoch
         yield from super().__iter__()
 
 

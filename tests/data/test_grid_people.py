@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from bsdr_torch.data.people import RecordedPeople, RolloutData, SimulatedPeople, Truth, simulate
+from bsdr_torch.data.grid_people import RecordedPeople, RolloutData, SimulatedPeople, Truth, simulate
 from bsdr_torch.data.rollouts import write_rollouts
 from bsdr_torch.errors import InputError
 from bsdr_torch.worlds.gridworld import GridWorld
