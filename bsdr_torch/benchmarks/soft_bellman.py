@@ -19,10 +19,11 @@ AUTOGRAD = "plain autograd through the sweeps"
 _WARM_UP = {"S": 60, "B": 16, "T": 4}
 
 
-def benchmark(states: tuple[int, ...] = STATES, horizon: int = HORIZON) -> Iterator[Record]:
-    """The records, one by one as they are measured; the ratios are those of the largest problem."""
+def benchmark(quick: bool = False, horizon: int = HORIZON) -> Iterator[Record]:
+    """The records, one by one as they are measured; the ratios are those of the largest problem. `quick`
+    only sees that everything runs."""
     ours = theirs = None
-    for S in states:
+    for S in _states(quick):
         for B in HUMANS:
             sizes = {"S": S, "B": B, "T": horizon}
             ours = cost(engine, sizes, _WARM_UP, repeats=3)
@@ -35,9 +36,9 @@ def benchmark(states: tuple[int, ...] = STATES, horizon: int = HORIZON) -> Itera
         yield Record("memory_vs_autograd", theirs.megabytes / max(ours.megabytes, 0.1), "x", AUTOGRAD)
 
 
-def number_of_records(states: tuple[int, ...] = STATES) -> int:
+def number_of_records(quick: bool = False) -> int:
     """How many records `benchmark` yields."""
-    return len(states) * len(HUMANS) * 2 + 2
+    return len(_states(quick)) * len(HUMANS) * 2 + 2
 
 
 def grid(S: int) -> TabularMDP:
@@ -78,6 +79,10 @@ def plain_autograd(S: int, B: int, T: int) -> Work:
         return visits
 
     return work
+
+
+def _states(quick: bool) -> tuple[int, ...]:
+    return QUICK_STATES if quick else STATES
 
 
 def _reward(S: int, B: int) -> Tensor:

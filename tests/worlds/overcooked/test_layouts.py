@@ -17,10 +17,10 @@ from bsdr_torch.worlds.overcooked import (
     layout_names,
     load_layout,
     load_package_layout,
+    overcooked_ai_mdp,
     package_layout_names,
     start_states,
 )
-from bsdr_torch.worlds.overcooked.records import overcooked_ai_mdp
 
 GAMES_OF_2019 = (
     "cramped_room",

@@ -13,21 +13,20 @@ from torch import Tensor
 
 from bsdr_torch.worlds.overcooked import (
     ACTIONS,
-    DIRECTIONS,
+    OVERCOOKED_AI_ACTIONS,
     Layout,
     from_overcooked,
     from_records,
     happened,
     load_package_layout,
+    overcooked_ai_mdp,
     package_layout_names,
     start_states,
     step,
     to_overcooked,
     to_records,
 )
-from bsdr_torch.worlds.overcooked.records import overcooked_ai_mdp
 
-THEIR_ACTIONS = [*DIRECTIONS, (0, 0), "interact"]
 THEIR_EVENTS = {
     "onion_pickup": "onion_pickup",
     "dish_pickup": "dish_pickup",
@@ -108,7 +107,7 @@ def _compare(layout: Layout, played: Played) -> Tensor:
 
 def _theirs(step_: tuple[Any, tuple[int, ...]]) -> tuple[Any, list[Any]]:
     state, actions = step_
-    return state, [THEIR_ACTIONS[action] for action in actions]
+    return state, [OVERCOOKED_AI_ACTIONS[action] for action in actions]
 
 
 def _sorted(record: dict[str, Any]) -> dict[str, Any]:

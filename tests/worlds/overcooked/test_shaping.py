@@ -5,17 +5,15 @@ import torch
 from random_kitchens import random_joint_actions, random_states
 
 from bsdr_torch.worlds.overcooked import (
-    DIRECTIONS,
+    OVERCOOKED_AI_ACTIONS,
     happened,
     load_package_layout,
+    overcooked_ai_mdp,
     shaped_rewards,
     step,
     to_overcooked,
 )
-from bsdr_torch.worlds.overcooked.records import overcooked_ai_mdp
 from bsdr_torch.worlds.overcooked.state import DISH, FIRST_POT, HELD, NOTHING, ONION
-
-THEIR_ACTIONS = [*DIRECTIONS, (0, 0), "interact"]
 
 
 @pytest.mark.parametrize("name", ["cramped_room", "asymmetric_advantages", "coordination_ring", "soup_coordination"])
@@ -33,7 +31,9 @@ def test_shaped_rewards_are_those_of_overcooked_ai(name: str) -> None:
     following, _, events = step(layout, states, actions)
     ours = shaped_rewards(layout, states, following, events)
     theirs = [
-        game.get_state_transition(state, [THEIR_ACTIONS[a0], THEIR_ACTIONS[a1]])[1]["shaped_reward_by_agent"]
+        game.get_state_transition(state, [OVERCOOKED_AI_ACTIONS[a0], OVERCOOKED_AI_ACTIONS[a1]])[1][
+            "shaped_reward_by_agent"
+        ]
         for state, (a0, a1) in zip(to_overcooked(layout, states), actions.tolist(), strict=True)
     ]
     wrong = [row for row, (one, other) in enumerate(zip(ours.tolist(), theirs, strict=True)) if one != other]
