@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
-from random_kitchens import BusyPlayer, random_joint_actions, random_states
 from torch import Tensor
 
 from bsdr_torch.worlds.overcooked import (
@@ -26,6 +25,7 @@ from bsdr_torch.worlds.overcooked import (
     to_overcooked,
     to_records,
 )
+from tests.worlds.overcooked.random_kitchens import BusyPlayer, random_joint_actions, random_states
 
 THEIR_EVENTS = {
     "onion_pickup": "onion_pickup",
@@ -84,8 +84,8 @@ def test_games_go_on_as_in_overcooked_ai(name: str, steps: int) -> None:
 
 
 @pytest.fixture
-def steps(request: pytest.FixtureRequest) -> int:
-    return 5000 if request.config.getoption("--full", default=False) else 300
+def steps(full: bool) -> int:
+    return 5000 if full else 200
 
 
 def _compare(layout: Layout, played: Played) -> Tensor:
