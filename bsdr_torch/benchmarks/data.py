@@ -17,9 +17,10 @@ from torch.utils.data import DataLoader, Dataset
 from bsdr_torch.benchmarks.measure import Record
 from bsdr_torch.data.games import Game
 from bsdr_torch.data.kitchen_people import KitchenPeople
-from bsdr_torch.data.mturk import FILES_2019, packaged_file, read_mturk_2019
+from bsdr_torch.data.mturk import FILES_2019, read_mturk_2019
 from bsdr_torch.data.prepare import prepare
 from bsdr_torch.data.tables import read_table
+from bsdr_torch.worlds.overcooked import packaged_file
 
 DEFAULT_FOLDER = Path("datasets/mturk_2019")
 BATCH_SIZE = 1024

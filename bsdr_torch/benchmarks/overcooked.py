@@ -3,48 +3,52 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor
 
 from bsdr_torch.benchmarks.measure import Record, Work, cost
 from bsdr_torch.worlds.overcooked import (
-    DIRECTIONS,
+    OVERCOOKED_AI_ACTIONS,
     Layout,
     Limits,
+    encode_features,
+    encode_grid,
     enumerate_kitchen,
     load_layout,
     load_package_layout,
+    overcooked_ai_mdp,
     start_states,
     step,
     successors,
     to_overcooked,
 )
-from bsdr_torch.worlds.overcooked.records import overcooked_ai_mdp
 
 BATCH = 8192
 LAYOUT = "cramped_room"
-_THEIR_ACTIONS = (*DIRECTIONS, (0, 0), "interact")
-
-# The kitchen, packed states [N, W] and the ego's seat -> network inputs [N, ...].
-Encoding = Callable[[Layout, Tensor, int], Tensor]
 
 
-def overcooked_records(quick: bool = False, encoding: Encoding | None = None) -> list[Record]:
-    """The records; `quick` only sees that everything runs. Without an `encoding` there is no record of it.
+def benchmark(quick: bool = False) -> Iterator[Record]:
+    """The records, one by one as they are measured; `quick` only sees that everything runs.
 
     All on one thread, as overcooked-ai runs, so that the numbers hold on a machine that others use as well.
     """
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        records = [_steps(quick), _successors(quick)]
-        if encoding is not None:
-            records.append(_encodings(encoding, quick))
-        return records + _enumeration(quick)
+        yield _steps(quick)
+        yield _successors(quick)
+        yield _encodings("encodings_per_second", encode_features, quick)
+        yield _encodings("grid_encodings_per_second", encode_grid, quick)
+        yield from _enumeration(quick)
     finally:
         torch.set_num_threads(threads)
+
+
+def number_of_records(quick: bool = False) -> int:
+    """How many records `benchmark` yields."""
+    return 5 if quick else 7
 
 
 def _steps(quick: bool) -> Record:
@@ -55,7 +59,7 @@ def _steps(quick: bool) -> Record:
     count = 50 if quick else BATCH
     game = overcooked_ai_mdp().OvercookedGridworld.from_layout_name(LAYOUT)
     their_states = to_overcooked(layout, states[:count])
-    their_actions = [[_THEIR_ACTIONS[action] for action in joint] for joint in actions[:count].tolist()]
+    their_actions = [[OVERCOOKED_AI_ACTIONS[action] for action in joint] for joint in actions[:count].tolist()]
 
     def play() -> None:
         for state, joint in zip(their_states, their_actions, strict=True):
@@ -73,27 +77,25 @@ def _successors(quick: bool) -> Record:
     return Record("successors_per_second", BATCH / seconds, "states/s", f"all 36 successors of each, batch {BATCH}")
 
 
-def _encodings(encoding: Encoding, quick: bool) -> Record:
+def _encodings(name: str, encoding: Callable[[Layout, Tensor, int], Tensor], quick: bool) -> Record:
     layout = load_layout(LAYOUT)
     states = visited_states(layout, BATCH)
     seconds = _seconds(lambda: encoding(layout, states, 0), 2 if quick else 20)
-    name = getattr(encoding, "__name__", "encoding")
-    return Record("encodings_per_second", BATCH / seconds, "states/s", f"{name} of one seat, batch {BATCH}")
+    return Record(name, BATCH / seconds, "states/s", f"{encoding.__name__} of one seat, batch {BATCH}")
 
 
-def _enumeration(quick: bool) -> list[Record]:
+def _enumeration(quick: bool) -> Iterator[Record]:
     """States per second with no object on counters; time and memory of 2,016,316 states, with one."""
     if quick:
         seconds = _seconds(enumeration(0, "forced_coordination"), 1)
-        return [Record("enumerated_states_per_second", 300 / seconds, "states/s", "forced_coordination, 300 states")]
+        yield Record("enumerated_states_per_second", 300 / seconds, "states/s", "forced_coordination, 300 states")
+        return
     small = cost(enumeration, {"max_objects": 0}, {"max_objects": 0}, repeats=3, threads=1)
+    yield Record("enumerated_states_per_second", 125_266 / small.seconds, "states/s", f"{LAYOUT}, 125,266 states")
     large = cost(enumeration, {"max_objects": 1}, {"max_objects": 0}, repeats=1, threads=1)
     what = f"{LAYOUT} with one object on counters, 2,016,316 states"
-    return [
-        Record("enumerated_states_per_second", 125_266 / small.seconds, "states/s", f"{LAYOUT}, 125,266 states"),
-        Record("enumeration_time", large.seconds, "s", what),
-        Record("enumeration_memory", large.megabytes, "MB", what),
-    ]
+    yield Record("enumeration_time", large.seconds, "s", what)
+    yield Record("enumeration_memory", large.megabytes, "MB", what)
 
 
 def enumeration(max_objects: int, name: str = LAYOUT) -> Work:

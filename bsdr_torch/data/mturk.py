@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
 from typing import Literal
@@ -16,8 +15,7 @@ from numpy.typing import NDArray
 from bsdr_torch.data.games import Game, RecordedState
 from bsdr_torch.data.recorded_states import parse_joint_action, parse_state_2019, parse_state_2020
 from bsdr_torch.data.tables import Table, read_table
-from bsdr_torch.errors import InputError
-from bsdr_torch.worlds.overcooked import layout_names
+from bsdr_torch.worlds.overcooked import layout_names, packaged_file
 
 SOURCE_2019, SOURCE_2020 = "mturk_2019", "mturk_2020"
 
@@ -72,17 +70,6 @@ def read_mturk_2020(
     """
     with _no_garbage_collection():
         return _games_2020(path, rules, layout_names() if layouts is None else layouts)
-
-
-def packaged_file(name: str) -> Path:
-    """A file of the installed overcooked-ai package, found without importing it."""
-    spec = find_spec("overcooked_ai_py")
-    if spec is None or not spec.submodule_search_locations:
-        raise InputError("the package overcooked-ai is not installed: pip install overcooked-ai")
-    path = Path(spec.submodule_search_locations[0]) / name
-    if not path.exists():
-        raise InputError(f"{path}: not there: install overcooked-ai 1.1.0 from its source package, which has the data")
-    return path
 
 
 def _games_2019(path: Path | str, split: Literal["train", "test"]) -> Iterator[Game]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from bsdr_torch.data.games import Game
-from bsdr_torch.data.mturk import FILES_2019, LAYOUTS_2019, SOURCE_2019, packaged_file, read_mturk_2019, read_mturk_2020
+from bsdr_torch.data.mturk import FILES_2019, LAYOUTS_2019, SOURCE_2019, read_mturk_2019, read_mturk_2020
 from bsdr_torch.data.packed_games import kitchen
 from bsdr_torch.data.prepared import (
     PreparedSet,
@@ -19,6 +19,7 @@ from bsdr_torch.data.prepared import (
 )
 from bsdr_torch.data.verification import OnBreak, verify
 from bsdr_torch.errors import InputError
+from bsdr_torch.worlds.overcooked import packaged_file
 
 # Called at the start of each stage with its name, how many stages are done, and how many there are, once it is known.
 Progress = Callable[[str, int, int | None], object]

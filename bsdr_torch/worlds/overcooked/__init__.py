@@ -14,6 +14,7 @@ from bsdr_torch.worlds.overcooked.layout_files import (
 )
 from bsdr_torch.worlds.overcooked.layouts import CONTENTS, DIRECTIONS, Layout
 from bsdr_torch.worlds.overcooked.limits import Limits
+from bsdr_torch.worlds.overcooked.overcooked_ai import OVERCOOKED_AI_ACTIONS, overcooked_ai_mdp, packaged_file
 from bsdr_torch.worlds.overcooked.planning_features import (
     DIRECTED_FEATURES,
     FEATURE_GROUPS,
@@ -76,6 +77,7 @@ __all__ = [
     "JOINT_ACTIONS",
     "NUM_ACTIONS",
     "NUM_SYMMETRIES",
+    "OVERCOOKED_AI_ACTIONS",
     "STAY",
     "KitchenGraph",
     "Layout",
@@ -106,7 +108,9 @@ __all__ = [
     "load_layout",
     "load_package_layout",
     "orientations",
+    "overcooked_ai_mdp",
     "package_layout_names",
+    "packaged_file",
     "parse_record",
     "permute_features",
     "pot_codes",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from collections.abc import Sequence
 from functools import cache
@@ -18,6 +17,7 @@ from torch import Tensor
 from bsdr_torch.errors import InputError
 from bsdr_torch.worlds.overcooked import layouts
 from bsdr_torch.worlds.overcooked.layouts import CONTENTS, Cell, Layout
+from bsdr_torch.worlds.overcooked.overcooked_ai import packaged_file
 from bsdr_torch.worlds.overcooked.rules import ACTIONS, NUM_ACTIONS
 from bsdr_torch.worlds.overcooked.state import (
     IDLE,
@@ -36,7 +36,6 @@ from bsdr_torch.worlds.overcooked.state import (
 Picture = npt.NDArray[np.uint8]
 
 PLAYER_COLORS = ("#3b6fd4", "#3e9a4b")  # of the hats: blue, green
-_DIRECTION_NAMES = ("NORTH", "SOUTH", "EAST", "WEST")
 _TERRAIN_SPRITES = {
     layouts.FLOOR: "floor",
     layouts.COUNTER: "counter",
@@ -159,14 +158,14 @@ def save_rollout(path: str | Path, frames: Sequence[Picture], fps: float = 6.0, 
     films[0].save(target, save_all=True, append_images=films[1:], duration=round(1000 / fps), loop=0)
 
 
-def _kitchen_text(contents: int) -> str:
+def _contents_text(contents: int) -> str:
     names = [("onion", CONTENTS[contents][0]), ("tomato", CONTENTS[contents][1])]
     plurals = {"onion": "onions", "tomato": "tomatoes"}
     return " and ".join(f"{n} {name if n == 1 else plurals[name]}" for name, n in names if n)
 
 
 def _thing_text(thing: int) -> str:
-    return f"a soup of {_kitchen_text(thing - SOUP)}" if thing > SOUP else OBJECT_NAMES[thing]
+    return f"a soup of {_contents_text(thing - SOUP)}" if thing > SOUP else OBJECT_NAMES[thing]
 
 
 def _pot_text(layout: Layout, contents: int, tick: int) -> str:
@@ -174,7 +173,7 @@ def _pot_text(layout: Layout, contents: int, tick: int) -> str:
         return "empty"
     ready = layout.cook_times[contents]
     cooked = "not cooking" if tick == IDLE else "ready" if tick == ready else f"cooked {tick} of {ready} steps"
-    return f"{_kitchen_text(contents)}, {cooked}"
+    return f"{_contents_text(contents)}, {cooked}"
 
 
 def _paste_things(layout: Layout, picture: Image.Image, state: Tensor, size: int) -> None:
@@ -186,7 +185,7 @@ def _paste_things(layout: Layout, picture: Image.Image, state: Tensor, size: int
 
     floor, looks = cells(state).tolist(), orientations(state).tolist()
     for player, held in enumerate(held_objects(state).tolist()):
-        direction, cell = _DIRECTION_NAMES[looks[player]], layout.floor[floor[player]]
+        direction, cell = ACTIONS[looks[player]].upper(), layout.floor[floor[player]]
         paste("chefs", direction + _in_hand(held), cell)
         paste("chefs", f"{direction}-{('blue', 'green')[player]}hat", cell)
     for cell, thing in zip(layout.counters, counter_objects(layout, state).tolist(), strict=True):
@@ -309,12 +308,7 @@ def _sprite(sheet: str, name: str, size: int) -> Image.Image:
 @cache
 def _sheet(name: str) -> tuple[Image.Image, dict[str, dict[str, int]]]:
     """A sheet of sprites and where each is on it; two formats of the description are in use."""
-    spec = importlib.util.find_spec("overcooked_ai_py")
-    if spec is None or not spec.submodule_search_locations:
-        raise InputError(
-            "the package overcooked-ai, whose sprites are used, is not installed: pip install overcooked-ai"
-        )
-    folder = Path(spec.submodule_search_locations[0]) / "data" / "graphics"
+    folder = packaged_file("data/graphics")
     description = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
     with Image.open(folder / f"{name}.png") as file:
         image = file.convert("RGBA")

@@ -10,7 +10,7 @@ from torch import Tensor
 from bsdr_torch.errors import InputError
 from bsdr_torch.worlds.overcooked.layouts import Layout
 from bsdr_torch.worlds.overcooked.rules import ACTIONS, EVENTS, INTERACT, NUM_ACTIONS, RuleTables, rule_tables
-from bsdr_torch.worlds.overcooked.state import FIRST_POT, HELD, POSE, check_shape
+from bsdr_torch.worlds.overcooked.state import FIRST_POT, HELD, POSE, check_shape, counter_columns
 
 # Joint action `6 * a0 + a1` is (a0, a1).
 JOINT_ACTIONS = tuple((a0, a1) for a0 in range(NUM_ACTIONS) for a1 in range(NUM_ACTIONS))
@@ -64,7 +64,7 @@ def successors(layout: Layout, states: Tensor) -> Tensor:
     tables, kitchens, _ = _four_kitchens(layout, states)
     N, W = states.shape
     _cook(layout, tables, kitchens.view(-1, W))
-    rows = torch.arange(N, device=states.device).view(-1, 1) + N * _kitchen_of(states.device)
+    rows = torch.arange(N, device=states.device).view(-1, 1) + N * who_interacts(states.device)
     following = kitchens.view(-1, W).index_select(0, rows.view(-1)).view(N, len(JOINT_ACTIONS), W)
     pair = torch.add(states[:, POSE[1]].int(), states[:, POSE[0]].int(), alpha=tables.poses)
     for player in (0, 1):
@@ -82,8 +82,14 @@ def successor_outcomes(layout: Layout, states: Tensor) -> tuple[Tensor, Tensor]:
     by_kitchen = ((nobody, nobody), (only0, nobody), (nobody, only1), (only0, after0))
     reward = torch.stack([rewards[one] + rewards[other] for one, other in by_kitchen], dim=1)
     event = torch.stack([torch.stack([events[one], events[other]], dim=1) for one, other in by_kitchen], dim=1)
-    kitchen = _kitchen_of(states.device)
-    return reward.index_select(1, kitchen), event.index_select(1, kitchen)
+    who = who_interacts(states.device)
+    return reward.index_select(1, who), event.index_select(1, who)
+
+
+@cache
+def who_interacts(device: torch.device) -> Tensor:
+    """`[36]`: who INTERACTs in each joint action: 0 nobody, 1 player 0, 2 player 1, 3 both."""
+    return torch.tensor([int(a0 == INTERACT) + 2 * int(a1 == INTERACT) for a0, a1 in JOINT_ACTIONS], device=device)
 
 
 def happened(events: Tensor, event: str) -> Tensor:
@@ -143,14 +149,7 @@ def _four_kitchens(layout: Layout, states: Tensor) -> tuple[RuleTables, Tensor, 
     return tables, kitchens, deals
 
 
-@cache
-def _kitchen_of(device: torch.device) -> Tensor:
-    """`[36]`: which of the four kitchens each joint action leads to."""
-    kitchens = [int(a0 == INTERACT) + 2 * int(a1 == INTERACT) for a0, a1 in JOINT_ACTIONS]
-    return torch.tensor(kitchens, device=device)
-
-
 def _cook(layout: Layout, tables: RuleTables, states: Tensor) -> None:
     """Let the pots cook for a step, in place."""
-    for column in range(FIRST_POT, FIRST_POT + len(layout.pots)):
+    for column in range(FIRST_POT, counter_columns(layout).start):
         states[:, column] = tables.ticked.index_select(0, states[:, column].int())

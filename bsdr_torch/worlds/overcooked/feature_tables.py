@@ -33,6 +33,7 @@ from bsdr_torch.worlds.overcooked.state import (
     PotCode,
     pot_codes,
     state_dtype,
+    thing_columns,
     width,
 )
 
@@ -207,17 +208,16 @@ def _stances(layout: Layout) -> Tensor:
 def _faced(layout: Layout) -> tuple[list[int], list[int]]:
     """The kind of thing that each pose faces, and its column; any column, if it has none of its own."""
     fixed = (layouts.FLOOR, layouts.COUNTER, layouts.ONIONS, layouts.TOMATOES, layouts.DISHES, layouts.SERVING)
-    columns = {cell: FIRST_POT + index for index, cell in enumerate((*layout.pots, *layout.counters))}
-    ahead = [(x + dx, y + dy) for x, y in layout.floor for dx, dy in DIRECTIONS]
+    columns = thing_columns(layout)
     kinds = [
         fixed.index(layout.terrain(cell))
         if cell not in columns
         else _POT_KIND
         if cell in layout.pots
         else _COUNTER_KIND
-        for cell in ahead
+        for cell in layout.faced
     ]
-    return kinds, [columns.get(cell, FIRST_POT) for cell in ahead]
+    return kinds, [columns.get(cell, FIRST_POT) for cell in layout.faced]
 
 
 def _things(layout: Layout) -> Tensor:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from bsdr_torch.errors import InputError
 from bsdr_torch.mdp import TabularMDP
-from bsdr_torch.worlds.overcooked.dynamics import JOINT_ACTIONS, successors
+from bsdr_torch.worlds.overcooked.dynamics import JOINT_ACTIONS, successors, who_interacts
 from bsdr_torch.worlds.overcooked.key_index import KeyIndex
 from bsdr_torch.worlds.overcooked.layouts import Layout
 from bsdr_torch.worlds.overcooked.limits import (
@@ -19,7 +19,6 @@ from bsdr_torch.worlds.overcooked.limits import (
     interactions,
     objects_laid,
     seen_by,
-    who_interacts,
     with_chance,
 )
 from bsdr_torch.worlds.overcooked.records import start_states

@@ -74,7 +74,7 @@ def graph_key(layout: Layout, limits: Limits, starts: Tensor) -> str:
     digest.update(f"{starts.dtype} {tuple(starts.shape)}".encode())
     digest.update(starts.cpu().contiguous().numpy().tobytes())
     # The code itself stands for its version: a number would be forgotten when a rule changes.
-    for name in ("state", "rules", "dynamics", "limits", "key_index", "graph"):
+    for name in ("layouts", "state", "rules", "dynamics", "limits", "key_index", "graph"):
         digest.update(Path(__file__).with_name(f"{name}.py").read_bytes())
     return digest.hexdigest()
 

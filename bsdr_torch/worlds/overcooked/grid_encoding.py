@@ -28,7 +28,6 @@ from bsdr_torch.worlds.overcooked.layouts import (
 )
 from bsdr_torch.worlds.overcooked.rules import ACTIONS
 from bsdr_torch.worlds.overcooked.state import (
-    FIRST_POT,
     HELD,
     IDLE,
     NUM_OBJECTS,
@@ -36,8 +35,10 @@ from bsdr_torch.worlds.overcooked.state import (
     POSE,
     SOUP,
     check_shape,
+    counter_objects,
     ego_first,
     pot_codes,
+    pot_columns,
 )
 
 _TERRAIN = {
@@ -93,10 +94,9 @@ def encode_grid(layout: Layout, states: Tensor, seat: int | Tensor, size: int | 
     N = len(states)
     grid = tables.empty_kitchen.expand(N, -1, -1).contiguous()
     first_fact, first_thing = len(GRID_CHANNELS) - len(_SOUP_FACTS), len(GRID_CHANNELS) - len(tables.objects[0])
-    pots = states[:, FIRST_POT : FIRST_POT + len(layout.pots)].long()
+    pots = states[:, pot_columns(layout)].long()
     grid[:, first_fact:, tables.pot_cells] = tables.pots[pots].mT
-    counters = states[:, FIRST_POT + len(layout.pots) :].long()
-    grid[:, first_thing:, tables.counter_cells] = tables.objects[counters].mT
+    grid[:, first_thing:, tables.counter_cells] = tables.objects[counter_objects(layout, states)].mT
     for player, first in enumerate((GRID_CHANNELS.index("ego"), GRID_CHANNELS.index("partner"))):
         pose = states[:, POSE[player]].long()
         cell = tables.floor_cells[pose >> 2].view(N, 1, 1)

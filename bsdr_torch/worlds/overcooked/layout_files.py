@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import ast
-import importlib.util
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import Any
-
-import yaml
+from typing import Any, TypeVar
 
 from bsdr_torch.errors import InputError
-from bsdr_torch.worlds.files import world_folder
+from bsdr_torch.worlds.files import SpecField, is_integer, read_yaml, world_folder
 from bsdr_torch.worlds.overcooked.layouts import (
     CONTENTS,
     MAX_INGREDIENTS,
@@ -24,14 +21,27 @@ from bsdr_torch.worlds.overcooked.layouts import (
     recipe_of,
     usable_counters,
 )
+from bsdr_torch.worlds.overcooked.overcooked_ai import packaged_file
 from bsdr_torch.worlds.overcooked.records import start_states
 
-_YAML_KEYS = (
-    *("grid", "rules", "aliases", "starts", "counters", "horizon", "start_state"),
-    *("cook_time", "value", "orders", "bonus_orders", "order_bonus"),
-)
+Number = TypeVar("Number", int, float)
+
+# What a file may leave out. No orders means that every soup is ordered.
+_DEFAULTS = {
+    "rules": 2020,
+    "aliases": [],
+    "starts": [],
+    "counters": "all",
+    "horizon": 400,
+    "start_state": None,
+    "cook_time": 20,
+    "value": 20,
+    "orders": [],
+    "bonus_orders": [],
+    "order_bonus": 2,
+}
 _PACKAGE_KEYS = (
-    *("grid", "start_all_orders", "start_bonus_orders", "order_bonus", "start_state", "rew_shaping_params"),
+    *("start_all_orders", "start_bonus_orders", "order_bonus", "start_state", "rew_shaping_params"),
     *("cook_time", "recipe_times", "onion_time", "tomato_time"),
     *("delivery_reward", "recipe_values", "onion_value", "tomato_value"),
     *("max_num_ingredients", "num_items_for_soup"),
@@ -58,31 +68,32 @@ def load_layout(name_or_path: str | Path) -> Layout:
 
 def load_package_layout(name: str) -> Layout:
     """A two-player layout of the installed overcooked-ai package, with the 2020 rules that the package plays by."""
-    path = _package_folder() / f"{name}.layout"
+    path = packaged_file("data/layouts") / f"{name}.layout"
     if not path.is_file():
         raise InputError(
             f"overcooked-ai has no layout called {name!r}: choose one of {', '.join(package_layout_names())}"
         )
-    spec = _read_python_literal(path)
-    _refuse_unknown_keys(str(path), spec, _PACKAGE_KEYS)
+    source, spec = str(path), _read_python_literal(path)
+    SpecField(source, "", spec).entries(required=("grid",), optional=_PACKAGE_KEYS)
     if spec.get("max_num_ingredients", MAX_INGREDIENTS) != MAX_INGREDIENTS:
-        raise InputError(f"{path}: max_num_ingredients: only {MAX_INGREDIENTS} is supported")
-    grid, starts = parse_grid(str(path), [row.strip() for row in str(spec["grid"]).split("\n")])
-    listed = [_recipe(f"{path}: start_all_orders", order) for order in spec.get("start_all_orders") or []]
-    bonus = [_recipe(f"{path}: start_bonus_orders", order) for order in spec.get("start_bonus_orders") or []]
-    start_state = spec.get("start_state")
-    return Layout(
-        name=name,
+        raise InputError(f"{source}: max_num_ingredients: only {MAX_INGREDIENTS} is supported")
+    grid, starts = parse_grid(source, [row.strip() for row in str(spec["grid"]).split("\n")])
+    orders, bonus_orders = (
+        [_recipe(order) for order in SpecField(source, key, spec.get(key) or []).items_or_itself()]
+        for key in ("start_all_orders", "start_bonus_orders")
+    )
+    return _layout(
+        path,
         grid=grid,
-        starts=_two(str(path), starts),
+        starts=tuple(starts),
         counters=usable_counters(grid),
         rules=2020,
-        cook_times=tuple(int(time) for time in _package_numbers(spec, listed, "time", "cook_time")),
-        values=_package_numbers(spec, listed, "value", "delivery_reward"),
-        orders=tuple(sorted(listed)) or tuple(range(1, len(CONTENTS))),
-        bonus_orders=tuple(sorted(bonus)),
+        cook_times=tuple(int(time) for time in _package_numbers(spec, orders, "time", "cook_time")),
+        values=_package_numbers(spec, orders, "value", "delivery_reward"),
+        orders=orders,
+        bonus_orders=bonus_orders,
         order_bonus=float(spec.get("order_bonus", 2)),
-        start_state=None if start_state is None else json.dumps(start_state, default=str),
+        start_state=spec.get("start_state"),
     )
 
 
@@ -95,7 +106,7 @@ def layout_names() -> list[str]:
 def package_layout_names() -> tuple[str, ...]:
     """The two-player layouts of the installed overcooked-ai package, sorted."""
     names = []
-    for path in sorted(_package_folder().glob("*.layout")):
+    for path in sorted(packaged_file("data/layouts").glob("*.layout")):
         players = sum(cell.isdigit() for cell in str(_read_python_literal(path)["grid"]))
         if players == 2:
             names.append(path.stem)
@@ -103,46 +114,49 @@ def package_layout_names() -> tuple[str, ...]:
 
 
 def _from_yaml(path: Path) -> Layout:
-    spec = _read_yaml(path)
-    source = str(path)
-    _refuse_unknown_keys(source, spec, _YAML_KEYS)
-    if not isinstance(spec.get("grid"), str):
-        raise InputError(f"{source}: grid: expected the kitchen drawn as text, got {spec.get('grid')!r}")
-    grid, drawn = parse_grid(source, spec["grid"].strip("\n").split("\n"))
-    starts = [_cell(f"{source}: starts", cell) for cell in _list(source, spec, "starts")] or drawn
-    times = _by_ingredient(f"{source}: cook_time", spec.get("cook_time", 20))
-    values = _by_ingredient(f"{source}: value", spec.get("value", 20))
+    spec = _read_spec(path)
+    grid, drawn = parse_grid(str(path), spec["grid"].rows())
+    starts = [_cell(cell) for cell in spec["starts"].items_or_itself()] or drawn
+    times = _by_ingredient(spec["cook_time"], SpecField.positive_integer)
+    values = _by_ingredient(spec["value"], SpecField.number)
     orders = []
-    for number, order in enumerate(_list(source, spec, "orders")):
-        field = f"{source}: orders[{number}]"
-        orders.append(_recipe(field, order))
-        if isinstance(order, Mapping):
-            _refuse_unknown_keys(field, order, ["ingredients", "time", "value"])
-            times[orders[-1]] = order.get("time", times[orders[-1]])
-            values[orders[-1]] = order.get("value", values[orders[-1]])
-    bonus = [_recipe(f"{source}: bonus_orders", order) for order in _list(source, spec, "bonus_orders")]
-    start_state = spec.get("start_state")
-    order_bonus = _number(f"{source}: order_bonus", spec.get("order_bonus", 2))
-    two_starts, counters = _two(source, starts), _counters(source, spec.get("counters", "all"), grid)
+    for order in spec["orders"].items_or_itself():
+        recipe = _recipe(order)
+        orders.append(recipe)
+        if isinstance(order.value, dict):
+            given = order.entries(required=("ingredients",), optional=("time", "value"))
+            times[recipe] = given["time"].positive_integer() if "time" in given else times[recipe]
+            values[recipe] = given["value"].number() if "value" in given else values[recipe]
+    return _layout(
+        path,
+        grid=grid,
+        starts=tuple(starts),
+        counters=_counters(spec["counters"], grid),
+        rules=spec["rules"].value,
+        cook_times=tuple(times),
+        values=tuple(values),
+        orders=orders,
+        bonus_orders=[_recipe(order) for order in spec["bonus_orders"].items_or_itself()],
+        order_bonus=spec["order_bonus"].number(),
+        horizon=spec["horizon"].positive_integer(),
+        start_state=spec["start_state"].value,
+    )
+
+
+def _layout(path: Path, orders: list[int], bonus_orders: list[int], start_state: Any, **facts: Any) -> Layout:
+    """The kitchen of a file; what is wrong with it is said of the file, a wrong first state included."""
     try:
         layout = Layout(
             name=path.stem,
-            grid=grid,
-            starts=two_starts,
-            counters=counters,
-            rules=spec.get("rules", 2020),
-            cook_times=tuple(times),
-            values=tuple(values),
             orders=tuple(sorted(orders)) or tuple(range(1, len(CONTENTS))),
-            bonus_orders=tuple(sorted(bonus)),
-            order_bonus=order_bonus,
-            horizon=spec.get("horizon", 400),
+            bonus_orders=tuple(sorted(bonus_orders)),
             start_state=None if start_state is None else json.dumps(start_state, default=str),
+            **facts,
         )
-        start_states(layout)  # a wrong first state is an error of the file, so it is found here
-        return layout
+        start_states(layout)
     except InputError as error:
-        raise InputError(f"{source}: {str(error).removeprefix(f'{path.stem}: ')}") from None
+        raise InputError(f"{path}: {str(error).removeprefix(f'{path.stem}: ')}") from None
+    return layout
 
 
 @cache
@@ -150,32 +164,18 @@ def _yaml_files() -> dict[str, Path]:
     """Names and aliases, and their files."""
     found: dict[str, Path] = {}
     for path in sorted(world_folder("overcooked").glob("*.yaml")):
-        for name in [path.stem, *_list(str(path), _read_yaml(path), "aliases")]:
+        aliases = _read_spec(path)["aliases"]
+        for name in (path.stem, *(aliases.names() if aliases.value else ())):
             if name in found:
-                raise InputError(f"{path}: aliases: {name!r} is already the name of {found[name]}")
+                raise aliases.error(f"{name!r} is already the name of {found[name]}")
             found[name] = path
     return found
 
 
-@cache
-def _package_folder() -> Path:
-    # Found, not imported: importing the package prints a warning of the dead `gym`.
-    spec = importlib.util.find_spec("overcooked_ai_py")
-    if spec is None or not spec.submodule_search_locations:
-        raise InputError("the package overcooked-ai is not installed: pip install overcooked-ai")
-    return Path(spec.submodule_search_locations[0]) / "data" / "layouts"
-
-
-def _read_yaml(path: Path) -> dict[str, Any]:
-    try:
-        spec = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror})") from None
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
-        raise InputError(f"{path}: is not valid YAML ({' '.join(str(error).split())})") from None
-    if not isinstance(spec, dict):
-        raise InputError(f"{path}: expected keys ({', '.join(_YAML_KEYS)}) and values, got {spec!r}")
-    return spec
+def _read_spec(path: Path) -> dict[str, SpecField]:
+    """The fields of a kitchen's file, given or by default."""
+    defaults = {key: SpecField(str(path), key, value) for key, value in _DEFAULTS.items()}
+    return defaults | SpecField(str(path), "", read_yaml(path)).entries(required=("grid",), optional=tuple(_DEFAULTS))
 
 
 def _read_python_literal(path: Path) -> dict[str, Any]:
@@ -205,62 +205,34 @@ def _package_numbers(spec: dict[str, Any], orders: list[int], what: str, one_for
     return tuple(numbers)
 
 
-def _by_ingredient(field: str, spec: object) -> list[Any]:
+def _by_ingredient(field: SpecField, number: Callable[[SpecField], Number]) -> list[Number]:
     """The numbers of all contents, from one number, or from one each for onion and tomato."""
-    if isinstance(spec, Mapping):
-        _refuse_unknown_keys(field, spec, ["onion", "tomato"])
-        onion, tomato = (_number(f"{field}.{name}", spec.get(name)) for name in ("onion", "tomato"))
+    if isinstance(field.value, dict):
+        given = field.entries(required=("onion", "tomato"))
+        onion, tomato = number(given["onion"]), number(given["tomato"])
         return [onion * o + tomato * t for o, t in CONTENTS]
-    return [_number(field, spec)] * len(CONTENTS)
+    return [number(field)] * len(CONTENTS)
 
 
-def _number(field: str, value: object) -> Any:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise InputError(f"{field}: expected a number, got {value!r}")
-    return value
-
-
-def _recipe(field: str, order: object) -> int:
-    ingredients = order.get("ingredients") if isinstance(order, Mapping) else order
+def _recipe(field: SpecField) -> int:
+    ingredients = field.value.get("ingredients") if isinstance(field.value, dict) else field.value
     recipe = recipe_of(ingredients) if isinstance(ingredients, list) else None
     if not recipe:
-        raise InputError(f"{field}: expected a list of 1 to {MAX_INGREDIENTS} of onion and tomato, got {ingredients!r}")
+        raise field.error(f"expected a list of 1 to {MAX_INGREDIENTS} of onion and tomato, got {ingredients!r}")
     return recipe
 
 
-def _counters(source: str, spec: object, grid: tuple[str, ...]) -> tuple[Cell, ...]:
-    if spec == "all":
+def _counters(field: SpecField, grid: tuple[str, ...]) -> tuple[Cell, ...]:
+    if field.value == "all":
         return usable_counters(grid)
-    if spec == "none":
+    if field.value == "none":
         return ()
-    if not isinstance(spec, list):
-        raise InputError(f"{source}: counters: expected all, none, or a list of cells [x, y], got {spec!r}")
-    return tuple(_cell(f"{source}: counters", cell) for cell in spec)
+    if not isinstance(field.value, list):
+        raise field.error(f"expected all, none, or a list of cells [x, y], got {field.value!r}")
+    return tuple(_cell(cell) for cell in field.items_or_itself())
 
 
-def _list(source: str, spec: Mapping[str, Any], key: str) -> list[Any]:
-    value = spec.get(key) or []
-    if not isinstance(value, list):
-        raise InputError(f"{source}: {key}: expected a list, got {value!r}")
-    return value
-
-
-def _cell(field: str, cell: object) -> Cell:
-    if not isinstance(cell, list) or len(cell) != 2 or not all(type(number) is int for number in cell):
-        raise InputError(f"{field}: expected a cell [x, y], got {cell!r}")
-    return cell[0], cell[1]
-
-
-def _two(source: str, starts: list[Cell]) -> tuple[Cell, Cell]:
-    if len(starts) != 2:
-        raise InputError(
-            f"{source}: starts: a kitchen is for two players, got {len(starts)}: draw 1 and 2 in the grid, "
-            "or give two cells [x, y] as starts"
-        )
-    return starts[0], starts[1]
-
-
-def _refuse_unknown_keys(source: str, spec: Mapping[str, Any], known: Sequence[str]) -> None:
-    for key in spec:
-        if key not in known:
-            raise InputError(f"{source}: unknown key {key!r}; the keys are {', '.join(known)}")
+def _cell(field: SpecField) -> Cell:
+    if not isinstance(field.value, list) or len(field.value) != 2 or not all(map(is_integer, field.value)):
+        raise field.error(f"expected a cell [x, y], got {field.value!r}")
+    return field.value[0], field.value[1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -88,6 +89,11 @@ class Layout:
         return self.cells(POT)
 
     @cached_property
+    def faced(self) -> tuple[Cell, ...]:
+        """The cell in front of somebody in each pose: `4 * floor cell + orientation`."""
+        return tuple((x + dx, y + dy) for x, y in self.floor for dx, dy in DIRECTIONS)
+
+    @cached_property
     def rewards(self) -> tuple[float, ...]:
         """What serving each of `CONTENTS` earns."""
         return tuple(
@@ -105,7 +111,7 @@ class Layout:
         return self.grid[y][x] if 0 <= x < self.width and 0 <= y < self.height else COUNTER
 
 
-def parse_grid(name: str, rows: list[str]) -> tuple[tuple[str, ...], list[Cell]]:
+def parse_grid(name: str, rows: Sequence[str]) -> tuple[tuple[str, ...], list[Cell]]:
     """A drawn grid, as terrain without the players, and where the players 1, 2... were drawn."""
     drawn = [(int(cell), (x, y)) for y, row in enumerate(rows) for x, cell in enumerate(row) if cell in _PLAYERS]
     numbers = sorted(number for number, _ in drawn)

@@ -19,12 +19,20 @@ import torch
 from torch import Tensor
 
 from bsdr_torch.errors import InputError
-from bsdr_torch.worlds.overcooked.dynamics import JOINT_ACTIONS, step
+from bsdr_torch.worlds.overcooked.dynamics import step
 from bsdr_torch.worlds.overcooked.layouts import Layout
 from bsdr_torch.worlds.overcooked.rules import INTERACT, STAY
-from bsdr_torch.worlds.overcooked.state import FIRST_POT, IDLE, PotCode, pot_codes
+from bsdr_torch.worlds.overcooked.state import (
+    FIRST_POT,
+    IDLE,
+    NOTHING,
+    PotCode,
+    counter_columns,
+    pot_codes,
+    pot_columns,
+)
 
-# Who INTERACTs: nobody, player 0, player 1, both. All else that a joint action can do is to move.
+# Who INTERACTs, numbered as by `who_interacts`.
 _WHO = ((STAY, STAY), (INTERACT, STAY), (STAY, INTERACT), (INTERACT, INTERACT))
 
 
@@ -73,14 +81,14 @@ def interactions(layout: Layout, limits: Limits, states: Tensor) -> tuple[Tensor
 
 def objects_laid(layout: Layout, states: Tensor) -> Tensor:
     """`[N, W]` -> `[N]`: how many things lie on counters."""
-    return (states[:, FIRST_POT + len(layout.pots) :] != 0).sum(dim=1)
+    return (states[:, counter_columns(layout)] != NOTHING).sum(dim=1)
 
 
 def seen_by(layout: Layout, limits: Limits, states: Tensor) -> Tensor:
     """`[N, W]` -> `[N, W]`: the states of the graph that stand for these."""
     if limits.timers == "exact":
         return states
-    pots = slice(FIRST_POT, FIRST_POT + len(layout.pots))
+    pots = pot_columns(layout)
     states = states.clone()
     states[:, pots] = _cooking(layout, states.device).code[states[:, pots].long()].to(states.dtype)
     return states
@@ -92,7 +100,8 @@ def with_chance(layout: Layout, limits: Limits, states: Tensor, following: Tenso
         return following.unsqueeze(2)
     cooking = _cooking(layout, states.device)
     outcomes = following.unsqueeze(2).repeat(1, 1, 2 ** len(layout.pots), 1)
-    for pot, column in enumerate(range(FIRST_POT, FIRST_POT + len(layout.pots))):
+    for pot in range(len(layout.pots)):
+        column = FIRST_POT + pot
         before = states[:, column].long()
         cooks, ready = cooking.probability[before] > 0, cooking.ready[before].to(states.dtype)
         for outcome in range(outcomes.shape[2]):
@@ -106,18 +115,12 @@ def chances(layout: Layout, limits: Limits, states: Tensor) -> Tensor | None:
     """`[S, C]`: the probabilities of the outcomes of `with_chance`."""
     if limits.timers == "exact":
         return None
-    pots = states[:, FIRST_POT : FIRST_POT + len(layout.pots)].long()
+    pots = states[:, pot_columns(layout)].long()
     ready = _cooking(layout, states.device).probability[pots]
     chances = torch.ones((len(states), 1), device=states.device)
     for pot in ready.unbind(dim=1):
         chances = torch.cat([chances * (1 - pot).unsqueeze(1), chances * pot.unsqueeze(1)], dim=1)
     return chances
-
-
-@cache
-def who_interacts(device: torch.device) -> Tensor:
-    """`[36]`: which of `_WHO` INTERACT in each joint action."""
-    return torch.tensor([int(a0 == INTERACT) + 2 * int(a1 == INTERACT) for a0, a1 in JOINT_ACTIONS], device=device)
 
 
 @dataclass(frozen=True)

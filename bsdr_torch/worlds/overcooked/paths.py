@@ -7,7 +7,7 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from bsdr_torch.worlds.overcooked.layouts import DIRECTIONS, DISHES, ONIONS, SERVING, TOMATOES, Layout
+from bsdr_torch.worlds.overcooked.layouts import DISHES, ONIONS, SERVING, TOMATOES, Layout
 
 FAR = 127  # the distance to what cannot be reached; the largest int8, so that `distance | FAR` is FAR
 FIXED_PLACES = (ONIONS, TOMATOES, DISHES, SERVING)
@@ -40,7 +40,8 @@ def walking_distances(layout: Layout) -> Tensor:
 def floor_neighbours(layout: Layout) -> tuple[tuple[int, ...], ...]:
     """`[F, 4]`: the floor cell to the north, south, east and west of each, -1 where there is none."""
     number = {cell: index for index, cell in enumerate(layout.floor)}
-    return tuple(tuple(number.get((x + dx, y + dy), -1) for dx, dy in DIRECTIONS) for x, y in layout.floor)
+    ahead = [number.get(cell, -1) for cell in layout.faced]
+    return tuple(tuple(ahead[first : first + 4]) for first in range(0, len(ahead), 4))
 
 
 def _poses_after_moves(layout: Layout) -> Tensor:
@@ -56,7 +57,6 @@ def _faced_targets(layout: Layout) -> Tensor:
     """`[F + 1, P, T]` bool: which targets one faces in a pose, while the other player stands on each cell."""
     targets = [set(layout.cells(place)) for place in FIXED_PLACES]
     targets += [{cell} for cell in (*layout.pots, *layout.counters)]
-    ahead = [(x + dx, y + dy) for x, y in layout.floor for dx, dy in DIRECTIONS]
-    things = torch.tensor([[cell in target for target in targets] for cell in ahead])
-    others = torch.tensor([[cell == other for cell in ahead] for other in layout.floor] + [[False] * len(ahead)])
+    things = torch.tensor([[cell in target for target in targets] for cell in layout.faced])
+    others = torch.tensor([[cell == other for cell in layout.faced] for other in (*layout.floor, None)])
     return torch.cat([things.expand(len(layout.floor) + 1, -1, -1), others.unsqueeze(2)], dim=2)

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import ast
-import contextlib
-import io
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
-from types import ModuleType
 from typing import Any, NoReturn
 
 import torch
@@ -24,6 +21,7 @@ from bsdr_torch.worlds.overcooked.layouts import (
     ingredients_of,
     recipe_of,
 )
+from bsdr_torch.worlds.overcooked.overcooked_ai import overcooked_ai_mdp
 from bsdr_torch.worlds.overcooked.state import (
     FIRST_POT,
     HELD,
@@ -36,6 +34,7 @@ from bsdr_torch.worlds.overcooked.state import (
     check_states,
     pot_codes,
     state_dtype,
+    thing_columns,
     width,
 )
 
@@ -132,14 +131,6 @@ def parse_record(text: str) -> Any:
 
 
 @cache
-def overcooked_ai_mdp() -> ModuleType:
-    """overcooked-ai's module of the game, imported without the text that its dead dependency `gym` prints."""
-    with contextlib.redirect_stderr(io.StringIO()):
-        from overcooked_ai_py.mdp import overcooked_mdp
-    return overcooked_mdp  # type: ignore[no-any-return]
-
-
-@cache
 def _reader(layout: Layout) -> _Reader:
     return _Reader(layout)
 
@@ -151,7 +142,7 @@ class _Reader:
         self.layout = layout
         self.poses = {cell: 4 * index for index, cell in enumerate(layout.floor)}
         self.orientations = {direction: index for index, direction in enumerate(DIRECTIONS)}
-        self.slots = {cell: FIRST_POT + index for index, cell in enumerate((*layout.pots, *layout.counters))}
+        self.slots = thing_columns(layout)
         self.first_counter = FIRST_POT + len(layout.pots)
         self.codes = {code: number for number, code in enumerate(pot_codes(layout))}
         self.width = width(layout)

@@ -24,6 +24,7 @@ from bsdr_torch.worlds.overcooked.state import (
     PotCode,
     pot_codes,
     state_dtype,
+    thing_columns,
 )
 
 # The order of overcooked-ai's Action.INDEX_TO_ACTION.
@@ -135,7 +136,7 @@ class _Deal(NamedTuple):
 def _choices(layout: Layout) -> tuple[list[int], list[int], list[int], list[int]]:
     """For each choice: pose if free, pose if blocked, column faced, kind faced."""
     number = {cell: index for index, cell in enumerate(layout.floor)}
-    slots = {cell: FIRST_POT + index for index, cell in enumerate((*layout.pots, *layout.counters))}
+    slots = thing_columns(layout)
     moved, turned, column, kind = [], [], [], []
     for here, (x, y) in enumerate(layout.floor):
         for orientation in range(4):

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from bsdr_torch.worlds.overcooked.dynamics import happened
-from bsdr_torch.worlds.overcooked.layouts import CONTENTS, DIRECTIONS, DISHES, MAX_INGREDIENTS, Layout
+from bsdr_torch.worlds.overcooked.layouts import CONTENTS, DISHES, MAX_INGREDIENTS, Layout
 from bsdr_torch.worlds.overcooked.state import DISH, HELD, IDLE, POSE, counter_objects, pot_contents, pot_ticks
 
 POTTED, USEFUL_DISH, SOUP_TAKEN = 3.0, 3.0, 5.0
@@ -55,5 +55,4 @@ def _full(device: torch.device) -> Tensor:
 @cache
 def _faces_dishes(layout: Layout, device: torch.device) -> Tensor:
     """`[poses]` bool: does somebody in this pose face a dish dispenser?"""
-    faces = [layout.terrain((x + dx, y + dy)) == DISHES for x, y in layout.floor for dx, dy in DIRECTIONS]
-    return torch.tensor(faces, device=device)
+    return torch.tensor([layout.terrain(cell) == DISHES for cell in layout.faced], device=device)

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from bsdr_torch.errors import InputError
-from bsdr_torch.worlds.overcooked.layouts import CONTENTS, Layout
+from bsdr_torch.worlds.overcooked.layouts import CONTENTS, Cell, Layout
 
 POSE, HELD = (0, 2), (1, 3)  # the columns of player 0 and player 1
 FIRST_POT = 4
@@ -56,6 +56,21 @@ def width(layout: Layout) -> int:
     return FIRST_POT + len(layout.pots) + len(layout.counters)
 
 
+def pot_columns(layout: Layout) -> slice:
+    """The columns of the pots."""
+    return slice(FIRST_POT, FIRST_POT + len(layout.pots))
+
+
+def counter_columns(layout: Layout) -> slice:
+    """The columns of the counters that may hold things."""
+    return slice(FIRST_POT + len(layout.pots), width(layout))
+
+
+def thing_columns(layout: Layout) -> dict[Cell, int]:
+    """The column of each pot and of each counter that may hold things, by its cell."""
+    return {cell: FIRST_POT + index for index, cell in enumerate((*layout.pots, *layout.counters))}
+
+
 def state_dtype(layout: Layout) -> torch.dtype:
     """The type of a row: uint8 where the kitchen is small enough for it, which is nearly always; else int16."""
     return _columns(layout).dtype
@@ -78,22 +93,22 @@ def held_objects(states: Tensor) -> Tensor:
 
 def pot_contents(layout: Layout, states: Tensor) -> Tensor:
     """`[..., W]` -> `[..., pots]` int64: what is in the pots, as indices into `CONTENTS`."""
-    return _pot_facts(layout, states.device)[0][_pot_columns(layout, states)]
+    return _pot_facts(layout, states.device)[0][states[..., pot_columns(layout)].long()]
 
 
 def pot_ticks(layout: Layout, states: Tensor) -> Tensor:
     """`[..., W]` -> `[..., pots]` int64: for how long the pots have cooked, `IDLE` if they do not."""
-    return _pot_facts(layout, states.device)[1][_pot_columns(layout, states)]
+    return _pot_facts(layout, states.device)[1][states[..., pot_columns(layout)].long()]
 
 
 def pots_ready(layout: Layout, states: Tensor) -> Tensor:
     """`[..., W]` -> `[..., pots]` bool: is there a soup to take?"""
-    return _pot_facts(layout, states.device)[2][_pot_columns(layout, states)] > 0
+    return _pot_facts(layout, states.device)[2][states[..., pot_columns(layout)].long()] > 0
 
 
 def counter_objects(layout: Layout, states: Tensor) -> Tensor:
     """`[..., W]` -> `[..., counters]` int64: what lies on the counters."""
-    return states[..., FIRST_POT + len(layout.pots) :].long()
+    return states[..., counter_columns(layout)].long()
 
 
 def swap_players(states: Tensor) -> Tensor:
@@ -205,10 +220,6 @@ def _pot_facts(layout: Layout, device: torch.device) -> tuple[Tensor, Tensor, Te
     ready = [int(code.tick == layout.cook_times[code.contents]) for code in codes]
     facts = torch.tensor([[code.contents for code in codes], [code.tick for code in codes], ready], device=device)
     return facts[0], facts[1], facts[2]
-
-
-def _pot_columns(layout: Layout, states: Tensor) -> Tensor:
-    return states[..., FIRST_POT : FIRST_POT + len(layout.pots)].long()
 
 
 def _mix(words: Tensor) -> Tensor:

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from random_kitchens import random_states
 
 from bsdr_torch.errors import InputError
 from bsdr_torch.worlds.overcooked import (
@@ -20,7 +19,8 @@ from bsdr_torch.worlds.overcooked import (
     start_states,
     unique_states,
 )
-from bsdr_torch.worlds.overcooked.state import DISH, FIRST_POT, HELD, NUM_OBJECTS, ONION, PotCode
+from bsdr_torch.worlds.overcooked.state import DISH, FIRST_POT, HELD, NUM_OBJECTS, ONION, PotCode, counter_columns
+from tests.worlds.overcooked.random_kitchens import random_states
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +48,7 @@ def test_different_states_have_different_texts(name):
     layout = load_layout(name)
     states, _ = unique_states(random_states(layout, 300, seed=0))
     # A text says that a thing on a counter is a soup, but not of what.
-    states[:, FIRST_POT + len(layout.pots) :] = states[:, FIRST_POT + len(layout.pots) :].clamp(max=DISH + 1)
+    states[:, counter_columns(layout)] = states[:, counter_columns(layout)].clamp(max=DISH + 1)
     states, _ = unique_states(states)
     assert len({describe_state(layout, state) for state in states}) == len(states)
 

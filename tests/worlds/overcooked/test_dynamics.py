@@ -6,7 +6,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from random_kitchens import random_joint_actions, random_states
 from torch import Tensor
 
 from bsdr_torch.errors import InputError
@@ -32,6 +31,7 @@ from bsdr_torch.worlds.overcooked import (
     swap_players,
 )
 from bsdr_torch.worlds.overcooked.state import NOTHING, ONION, TOMATO
+from tests.worlds.overcooked.random_kitchens import random_joint_actions, random_states
 
 KITCHENS = ["cramped_room", "random0", "soup_coordination", "corridor", "long_cook_time"]
 

@@ -28,8 +28,7 @@ from bsdr_torch.worlds.overcooked import (
 from bsdr_torch.worlds.overcooked.key_index import KeyIndex
 from bsdr_torch.worlds.overcooked.layouts import usable_counters
 
-# Found by a program that shares nothing with this one.
-COUNTS = {("cramped_room", 0): 125_266, ("forced_coordination", 0): 300}
+# Found by a program that shares nothing with this one; and two smaller counts, of cramped_room and forced_coordination.
 LARGE_COUNTS = {
     ("asymmetric_advantages", 0): 1_553_270,
     ("coordination_ring", 0): 2_702_726,
@@ -44,6 +43,11 @@ def cramped_room() -> KitchenGraph:
     return enumerate_kitchen(load_layout("cramped_room"))
 
 
+@pytest.fixture(scope="module")
+def cramped_room_without_timers() -> KitchenGraph:
+    return enumerate_kitchen(load_layout("cramped_room"), Limits(timers="cooking"))
+
+
 def closet(rules: int = 2019) -> Layout:
     """The smallest kitchen in which two can meet at a counter."""
     grid = ("XPDX", "O  S", "XXXX")
@@ -56,15 +60,14 @@ def corner() -> Layout:
     return Layout("corner", grid, ((1, 1), (3, 1)), usable_counters(grid), 2019, cook_times=(1,) * 10)
 
 
-@pytest.mark.parametrize(("name", "max_objects"), COUNTS)
-def test_as_many_states_as_an_independent_program_finds(name: str, max_objects: int) -> None:
-    found = enumerate_kitchen(load_layout(name), Limits(max_objects))
-    assert found.num_states == COUNTS[name, max_objects]
+def test_as_many_states_as_an_independent_program_finds(cramped_room: KitchenGraph) -> None:
+    assert cramped_room.num_states == 125_266
+    assert enumerate_kitchen(load_layout("forced_coordination")).num_states == 300
 
 
 @pytest.mark.parametrize(("name", "max_objects"), LARGE_COUNTS)
-def test_as_many_states_in_larger_kitchens(name: str, max_objects: int, request: pytest.FixtureRequest) -> None:
-    if not request.config.getoption("--full", default=False):
+def test_as_many_states_in_larger_kitchens(name: str, max_objects: int, full: bool) -> None:
+    if not full:
         pytest.skip("minutes: with --full only")
     assert enumerate_kitchen(load_layout(name), Limits(max_objects)).num_states == LARGE_COUNTS[name, max_objects]
 
@@ -170,9 +173,11 @@ def test_bad_requests_for_an_mdp_are_refused() -> None:
         found.mdp(0, uniform, top_k=0)
 
 
-def test_one_state_of_cooking_lasts_as_long_on_average_as_the_real_thing() -> None:
-    layout = load_layout("cramped_room")
-    found = enumerate_kitchen(layout, Limits(timers="cooking"))
+def test_one_state_of_cooking_lasts_as_long_on_average_as_the_real_thing(
+    cramped_room_without_timers: KitchenGraph,
+) -> None:
+    found = cramped_room_without_timers
+    layout = found.layout
     assert found.chance is not None
     ticks = pot_ticks(layout, found.states).squeeze(1)
     assert sorted(set(ticks.tolist())) == [-1, 1, 20]
@@ -186,10 +191,11 @@ def test_one_state_of_cooking_lasts_as_long_on_average_as_the_real_thing() -> No
     assert (ticks[waits[:, 1].long()] == 20).all()
 
 
-def test_one_state_of_cooking_stands_for_all_ticks() -> None:
-    layout = load_layout("cramped_room")
-    found = enumerate_kitchen(layout, Limits(timers="cooking"))
-    exact = enumerate_kitchen(layout)
+def test_one_state_of_cooking_stands_for_all_ticks(
+    cramped_room: KitchenGraph, cramped_room_without_timers: KitchenGraph
+) -> None:
+    exact, found = cramped_room, cramped_room_without_timers
+    layout = found.layout
     number = found.index(exact.states)
     assert set(number.tolist()) == set(range(found.num_states))
     cooking = found.states[number][(pot_ticks(layout, exact.states) == 7).squeeze(1)]

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import pytest
 import torch
-from random_kitchens import random_states
 from torch import Tensor
 
 from bsdr_torch.errors import InputError
@@ -18,6 +17,7 @@ from bsdr_torch.worlds.overcooked import (
     swap_players,
     width,
 )
+from tests.worlds.overcooked.random_kitchens import random_states
 
 THINGS = ("onion", "tomato", "dish", "soup")
 

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import subprocess
-import sys
 from typing import Any
 
 import gymnasium
@@ -218,9 +216,3 @@ def test_vector_envs_render_each_kitchen(mode: str) -> None:
     env.reset(seed=0)
     assert len(env.render()) == 3
     assert OvercookedVectorEnv(3).render() is None
-
-
-def test_importing_prints_nothing() -> None:
-    code = "import bsdr_torch.worlds, bsdr_torch.worlds.overcooked as o; o.start_states(o.load_layout('cramped_room'))"
-    run = subprocess.run([sys.executable, "-W", "default", "-c", code], capture_output=True, text=True, check=True)
-    assert (run.stdout, run.stderr) == ("", "")

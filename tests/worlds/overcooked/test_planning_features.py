@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-from random_kitchens import random_states
 from torch import Tensor
 
 from bsdr_torch.errors import InputError
@@ -36,6 +35,7 @@ from bsdr_torch.worlds.overcooked import (
 )
 from bsdr_torch.worlds.overcooked.layouts import Cell
 from bsdr_torch.worlds.overcooked.state import OBJECT_NAMES
+from tests.worlds.overcooked.random_kitchens import random_states
 
 Pose = tuple[Cell, int]
 

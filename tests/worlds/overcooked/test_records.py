@@ -8,7 +8,6 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from random_kitchens import random_states
 
 from bsdr_torch.errors import InputError
 from bsdr_torch.worlds.overcooked import (
@@ -22,6 +21,7 @@ from bsdr_torch.worlds.overcooked import (
     to_overcooked,
     to_records,
 )
+from tests.worlds.overcooked.random_kitchens import random_states
 
 RECORD: dict[str, Any] = {
     "players": [

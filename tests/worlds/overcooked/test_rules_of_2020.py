@@ -8,26 +8,25 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
-from random_kitchens import BusyPlayer, random_joint_actions, random_states
 from torch import Tensor
 
 from bsdr_torch.worlds.overcooked import (
     ACTIONS,
-    DIRECTIONS,
+    OVERCOOKED_AI_ACTIONS,
     Layout,
     from_overcooked,
     from_records,
     happened,
     load_package_layout,
+    overcooked_ai_mdp,
     package_layout_names,
     start_states,
     step,
     to_overcooked,
     to_records,
 )
-from bsdr_torch.worlds.overcooked.records import overcooked_ai_mdp
+from tests.worlds.overcooked.random_kitchens import BusyPlayer, random_joint_actions, random_states
 
-THEIR_ACTIONS = [*DIRECTIONS, (0, 0), "interact"]
 THEIR_EVENTS = {
     "onion_pickup": "onion_pickup",
     "dish_pickup": "dish_pickup",
@@ -85,8 +84,8 @@ def test_games_go_on_as_in_overcooked_ai(name: str, steps: int) -> None:
 
 
 @pytest.fixture
-def steps(request: pytest.FixtureRequest) -> int:
-    return 5000 if request.config.getoption("--full", default=False) else 300
+def steps(full: bool) -> int:
+    return 5000 if full else 200
 
 
 def _compare(layout: Layout, played: Played) -> Tensor:
@@ -108,7 +107,7 @@ def _compare(layout: Layout, played: Played) -> Tensor:
 
 def _theirs(step_: tuple[Any, tuple[int, ...]]) -> tuple[Any, list[Any]]:
     state, actions = step_
-    return state, [THEIR_ACTIONS[action] for action in actions]
+    return state, [OVERCOOKED_AI_ACTIONS[action] for action in actions]
 
 
 def _sorted(record: dict[str, Any]) -> dict[str, Any]:

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import pytest
 import torch
-from random_kitchens import random_states
 
 from bsdr_torch.errors import InputError
 from bsdr_torch.worlds.overcooked import (
@@ -28,6 +27,7 @@ from bsdr_torch.worlds.overcooked import (
     width,
 )
 from bsdr_torch.worlds.overcooked import state as state_module
+from tests.worlds.overcooked.random_kitchens import random_states
 
 
 def test_a_state_says_where_everything_is() -> None:
