@@ -6,8 +6,13 @@ from pathlib import Path
 import pytest
 import torch
 from filelock import FileLock
+from hypothesis import settings
 
 from bsdr_torch.data.prepare import prepare
+
+# How long an example takes says more about what else the machine does than about the code.
+settings.register_profile("without_clock", deadline=None)
+settings.load_profile("without_clock")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

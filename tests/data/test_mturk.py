@@ -18,21 +18,9 @@ from hypothesis import strategies as st
 from bsdr_torch.data.games import Game
 from bsdr_torch.data.mturk import read_mturk_2019, read_mturk_2020
 from bsdr_torch.errors import InputError
-from bsdr_torch.worlds.overcooked import layout_names
 from tests.data.pickled_tables import arrow_text, frame_of_2019, frame_of_today
 
 Row = dict[str, Any]
-
-LAYOUTS_2020 = {
-    "asymmetric_advantages_tomato",
-    "counter_circuit",
-    "cramped_corridor",
-    "inverse_marshmallow_experiment",
-    "marshmallow_experiment",
-    "marshmallow_experiment_coordination",
-    "soup_coordination",
-    "you_shall_not_pass",
-}
 
 
 @pytest.fixture(scope="module")
@@ -93,10 +81,6 @@ def test_the_official_split_tests_each_pair_on_layouts_it_was_not_trained_on(gam
     assert (len(members["train"]), len(members["test"])) == (39, 37)
     assert not members["train"] & members["test"]
     assert len({player for game in games_2019 for player in game.players}) == 34
-
-
-def test_the_layouts_of_2020_are_known() -> None:
-    assert set(layout_names()) >= LAYOUTS_2020
 
 
 def state_2020(time: int) -> Row:
