@@ -217,7 +217,9 @@ def test_wrong_input_is_refused() -> None:
         step(load_layout("random3"), states, actions)
     of_another = start_states(load_layout("you_shall_not_pass"), 4)  # has as many pots and counters, and more floor
     for function in (lambda: step(kitchen, of_another, actions), lambda: successors(kitchen, of_another)):
-        with pytest.raises(InputError, match=r"state 0 is not a state of cramped_room: column 2 is 40.* another layout"):
+        with pytest.raises(
+            InputError, match=r"state 0 is not a state of cramped_room: column 2 is 40.* another layout"
+        ):
             function()
     with pytest.raises(InputError, match=r"expected states \[N, W\]"):
         successors(kitchen, states[0])
