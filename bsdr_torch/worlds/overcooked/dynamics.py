@@ -10,7 +10,7 @@ from torch import Tensor
 from bsdr_torch.errors import InputError
 from bsdr_torch.worlds.overcooked.layouts import Layout
 from bsdr_torch.worlds.overcooked.rules import ACTIONS, EVENTS, INTERACT, NUM_ACTIONS, RuleTables, rule_tables
-from bsdr_torch.worlds.overcooked.state import FIRST_POT, HELD, POSE, check_shape, counter_columns
+from bsdr_torch.worlds.overcooked.state import FIRST_POT, HELD, POSE, check_kitchen, counter_columns
 
 # Joint action `6 * a0 + a1` is (a0, a1).
 JOINT_ACTIONS = tuple((a0, a1) for a0 in range(NUM_ACTIONS) for a1 in range(NUM_ACTIONS))
@@ -38,7 +38,7 @@ def step(layout: Layout, states: Tensor, joint_actions: Tensor) -> tuple[Tensor,
         >>> states.shape
         torch.Size([8, 10])
     """
-    check_shape(layout, states)
+    check_kitchen(layout, states)
     _check_actions(states, joint_actions)
     tables = rule_tables(layout, states.device)
     actions = [joint_actions[:, player].int() for player in (0, 1)]
@@ -136,7 +136,7 @@ def _four_kitchens(layout: Layout, states: Tensor) -> tuple[RuleTables, Tensor, 
     All else that a joint action can do is to move. Also the deals `[N]` of player 0, of player 1 alone, and of
     player 1 after player 0.
     """
-    check_shape(layout, states)
+    check_kitchen(layout, states)
     if states.ndim != 2:
         raise InputError(f"expected states [N, W], got shape {tuple(states.shape)}")
     tables = rule_tables(layout, states.device)

@@ -25,7 +25,7 @@ from bsdr_torch.worlds.overcooked.records import start_states
 from bsdr_torch.worlds.overcooked.rules import NUM_ACTIONS
 from bsdr_torch.worlds.overcooked.state import (
     POSE,
-    check_shape,
+    check_kitchen,
     check_states,
     hash_states,
     state_dtype,
@@ -76,7 +76,7 @@ class KitchenGraph:
 
     def index(self, states: Tensor) -> Tensor:
         """`[N, W]` -> `[N]` int64: the numbers of packed states, -1 for those outside the graph."""
-        check_shape(self.layout, states)
+        check_kitchen(self.layout, states)
         wanted = seen_by(self.layout, self.limits, states.to(self.device))
         number = self._key_index.find(_keys(wanted)).long()
         same = (self.states.index_select(0, number.clamp(min=0)) == wanted).all(dim=1)

@@ -34,7 +34,7 @@ from bsdr_torch.worlds.overcooked.state import (
     OBJECT_NAMES,
     POSE,
     SOUP,
-    check_shape,
+    check_kitchen,
     counter_objects,
     ego_first,
     pot_codes,
@@ -85,7 +85,7 @@ def encode_grid(layout: Layout, states: Tensor, seat: int | Tensor, size: int | 
         >>> encode_grid(kitchen, start_states(kitchen, 8), seat=0, size=9).shape
         torch.Size([8, 27, 9, 9])
     """
-    check_shape(layout, states)
+    check_kitchen(layout, states)
     size = max(layout.width, layout.height) if size is None else size
     if size < max(layout.width, layout.height):
         raise InputError(f"{layout.name} is {layout.width} x {layout.height} cells: size {size} is too small for it")

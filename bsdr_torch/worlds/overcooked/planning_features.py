@@ -28,7 +28,7 @@ from bsdr_torch.worlds.overcooked.feature_tables import (
 from bsdr_torch.worlds.overcooked.layouts import Layout
 from bsdr_torch.worlds.overcooked.paths import FAR, FIXED_PLACES
 from bsdr_torch.worlds.overcooked.rules import ACTIONS, EVENTS
-from bsdr_torch.worlds.overcooked.state import FIRST_POT, HELD, NUM_OBJECTS, POSE, check_shape, ego_first
+from bsdr_torch.worlds.overcooked.state import FIRST_POT, HELD, NUM_OBJECTS, POSE, check_kitchen, ego_first
 
 POT_SLOTS = 2  # the pots that are described one by one, the ego's nearest first
 LONG_DETOUR = 8  # a detour of so many moves is as good as no way
@@ -107,7 +107,7 @@ def encode_features(layout: Layout, states: Tensor, seat: int | Tensor) -> Tenso
         >>> features[0, FEATURE_NAMES.index("toward_onions_east")]  # one turn, and the onions are in front
         tensor(1.)
     """
-    check_shape(layout, states)
+    check_kitchen(layout, states)
     tables = feature_tables(layout, states.device)
     states = ego_first(states, seat)
     features = torch.empty((len(states), len(FEATURE_NAMES)), device=states.device)

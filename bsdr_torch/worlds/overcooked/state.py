@@ -138,16 +138,8 @@ def ego_first(states: Tensor, seat: int | Tensor) -> Tensor:
 
 def check_states(layout: Layout, states: Tensor) -> None:
     """Raise an error that names the first row and column that cannot be a state of this kitchen."""
-    check_shape(layout, states)
-    limits = torch.tensor(_columns(layout).limits, device=states.device)
-    wrong = (states < 0) | (states >= limits)
-    if bool(wrong.any()):
-        row, column = (int(i) for i in wrong.reshape(-1, states.shape[-1]).nonzero()[0])
-        value = int(states.reshape(-1, states.shape[-1])[row, column])
-        raise InputError(
-            f"state {row} is not a state of {layout.name}: column {column} is {value}, expected "
-            f"0 to {int(limits[column]) - 1}. Is it a state of another layout?"
-        )
+    check_kitchen(layout, states)
+    _check_values(layout, states)
     here = cells(states)
     together = (here[..., 0] == here[..., 1]).reshape(-1)
     if bool(together.any()):
@@ -157,13 +149,18 @@ def check_states(layout: Layout, states: Tensor) -> None:
         )
 
 
-def check_shape(layout: Layout, states: Tensor) -> None:
-    """Raise an error where a tensor cannot hold states of this kitchen (values are not looked at: that is slower)."""
+def check_kitchen(layout: Layout, states: Tensor) -> None:
+    """Raise an error where states are plainly of another kitchen: by their shape, or by where the players stand.
+
+    What else is in them is not looked at, because that takes as long as a step.
+    """
     if states.ndim == 0 or states.shape[-1] != width(layout) or states.dtype != state_dtype(layout):
         raise InputError(
             f"a state of {layout.name} is a row of {width(layout)} {state_dtype(layout)}, got {states.dtype} of shape "
             f"{tuple(states.shape)}. Is it a state of another layout?"
         )
+    if states.numel() and max(int(states[..., column].max()) for column in POSE) >= 4 * len(layout.floor):
+        _check_values(layout, states)
 
 
 def hash_states(states: Tensor) -> Tensor:
@@ -190,6 +187,18 @@ def unique_states(states: Tensor) -> tuple[Tensor, Tensor]:
         return unique, index
     unique, index = torch.unique(states, dim=0, return_inverse=True)  # two states share a hash: slow, but right
     return unique, index
+
+
+def _check_values(layout: Layout, states: Tensor) -> None:
+    limits = torch.tensor(_columns(layout).limits, device=states.device)
+    wrong = (states < 0) | (states >= limits)
+    if bool(wrong.any()):
+        row, column = (int(i) for i in wrong.reshape(-1, states.shape[-1]).nonzero()[0])
+        value = int(states.reshape(-1, states.shape[-1])[row, column])
+        raise InputError(
+            f"state {row} is not a state of {layout.name}: column {column} is {value}, expected "
+            f"0 to {int(limits[column]) - 1}. Is it a state of another layout?"
+        )
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from bsdr_torch.worlds.overcooked.grid_encoding import GRID_CHANNELS
 from bsdr_torch.worlds.overcooked.layouts import DIRECTIONS, Cell, Layout
 from bsdr_torch.worlds.overcooked.planning_features import FEATURE_NAMES
 from bsdr_torch.worlds.overcooked.rules import ACTIONS
-from bsdr_torch.worlds.overcooked.state import FIRST_POT, POSE, check_shape
+from bsdr_torch.worlds.overcooked.state import FIRST_POT, POSE, check_kitchen
 
 NUM_SYMMETRIES = 8
 
@@ -56,7 +56,7 @@ def turn_layout(layout: Layout, symmetry: int) -> Layout:
 
 def turn_states(layout: Layout, states: Tensor, symmetry: int) -> Tensor:
     """States `[..., W]` of a kitchen -> the same states in `turn_layout(layout, symmetry)`, `[..., W]`."""
-    check_shape(layout, states)
+    check_kitchen(layout, states)
     poses, columns = _state_images(layout, symmetry, states.device)
     turned = states[..., columns]
     for column in POSE:

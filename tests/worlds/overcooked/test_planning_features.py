@@ -47,9 +47,9 @@ GOALS = [name.removeprefix("partner_near_") for name in FEATURE_NAMES if name.st
 
 
 @pytest.mark.parametrize("name", KITCHENS)
-def test_distances_and_directions_are_those_of_a_plain_search(name: str) -> None:
+def test_distances_and_directions_are_those_of_a_plain_search(name: str, full: bool) -> None:
     layout = load_layout(name)
-    states = random_states(layout, 8, 0)
+    states = random_states(layout, 40 if full else 4, 0)
     for seat in (0, 1):
         features = encode_features(layout, states, seat)
         for row in range(len(states)):
