@@ -111,6 +111,8 @@ struct Problem {
 
 namespace {
 
+constexpr std::int64_t AHEAD = 2;
+
 // A tile: `rows` states from s on, `cols` humans from b on.
 struct Place {
     std::int64_t s, b;
@@ -127,11 +129,12 @@ void for_tiles(const Problem& p, const Worker& prototype) {
     if (p.B == 0) return;
     const int rows = p.B >= LANES<T> ? 1 : int(LANES<T> / p.B);
     const std::int64_t groups = (p.S + rows - 1) / rows;
-    // Starting threads costs as much as a few thousand numbers.
-#pragma omp parallel num_threads(int(p.threads)) if (p.threads > 1 && p.S * p.B > 4096)
+    // Threads wait for each other at the end of a sweep: where a sweep takes a tenth of a millisecond it does not pay, and
+    // on a machine that others use it costs far more than it saves.
+#pragma omp parallel num_threads(int(p.threads)) if (p.threads > 1 && p.S * p.B >= 65536)
     {
         Worker worker = prototype;
-#pragma omp for schedule(static)
+#pragma omp for schedule(static) nowait
         for (std::int64_t group = 0; group < groups; ++group)
             for (std::int64_t b = 0; b < p.B; b += LANES<T>) {
                 const std::int64_t s = group * rows;
@@ -206,13 +209,17 @@ inline void action_values(const Problem& p, const Place& at, const T* values, Ti
         for (std::int64_t a = 0; a < A; ++a)
             q[a] = discount * load<T, X>(at, [=](int i) { return values + next[i * A + a] * B; });
     } else {
+        // The rows of a later state are asked for now: there are too many for the processor to foresee.
+        const std::int32_t* ahead = at.s + AHEAD < p.S ? next + AHEAD * A * K : next;
         const bool shared = p.action_stride == 0;
         const T* chance = static_cast<const T*>(p.probability) + at.s * (shared ? K : A * K);
         for (std::int64_t a = 0; a < A; ++a) {
             Tile<T> sum{};
-            for (std::int64_t k = 0; k < K; ++k)
+            for (std::int64_t k = 0; k < K; ++k) {
+                if (X == Shape::ROW) __builtin_prefetch(values + ahead[a * K + k] * B);
                 sum += spread<T, X>(at, [=](int i) { return chance[shared ? i * K + k : (i * A + a) * K + k]; }) *
                        load<T, X>(at, [=](int i) { return values + next[(i * A + a) * K + k] * B; });
+            }
             q[a] = discount * sum;
         }
     }

@@ -146,14 +146,14 @@ def test_a_view_of_memory_that_is_reused_gives_what_its_clone_gives_with_checkpo
 
 
 def test_the_number_of_threads_does_not_change_a_single_bit() -> None:
-    mdp = random_mdp("shared", rng(1), S=700, A=3, K=4)
-    reward = torch.randn(700, 20, generator=rng(2))
+    mdp = random_mdp("shared", rng(1), S=3500, A=3, K=4)  # S x B is enough for threads to start
+    reward = torch.randn(3500, 20, generator=rng(2))
     threads = torch.get_num_threads()
     try:
         visits = []
         for n in (1, 2, 3):
             torch.set_num_threads(n)
-            visits.append(soft_bellman.visitation(mdp, reward, horizon=20, solver=Solver("native")))
+            visits.append(soft_bellman.visitation(mdp, reward, horizon=5, solver=Solver("native")))
     finally:
         torch.set_num_threads(threads)
     assert torch.equal(visits[0], visits[1])
