@@ -121,17 +121,24 @@ class KitchenScores(Metric):
 
     def compute(self) -> dict[str, Tensor]:
         """Each of `MEASURES`: the mean over kitchens, and `kitchen/measure` for each kitchen."""
-        values = rollout_measures(self.sums)
-        tested = self.sums[:, SUMS.index("steps")] > 0
-        found: dict[str, Tensor] = {}
-        for measure, value in values.items():
-            by_layout = {}
-            for layout in dict.fromkeys(self.layouts):
-                inside = torch.tensor([name == layout for name in self.layouts], device=value.device) & tested
-                if inside.any():
-                    by_layout[f"{layout}/{measure}"] = value[inside].nanmean()
-            found |= {measure: torch.stack(list(by_layout.values())).mean(), **by_layout}
-        return found
+        return kitchen_measures(self.sums, self.layouts)
+
+
+def kitchen_measures(sums: Tensor, layouts: Sequence[str]) -> dict[str, Tensor]:
+    """Each of `MEASURES` from the sums `[R, 6]` of rollouts: the mean over kitchens, and `kitchen/measure` for each.
+
+    Rollouts without steps do not count, nor do kitchens without such rollouts.
+    """
+    tested = sums[:, SUMS.index("steps")] > 0
+    found: dict[str, Tensor] = {}
+    for measure, values in rollout_measures(sums).items():
+        by_layout = {}
+        for layout in dict.fromkeys(layouts):
+            inside = torch.tensor([name == layout for name in layouts], device=sums.device) & tested
+            if inside.any():
+                by_layout[f"{layout}/{measure}"] = values[inside].nanmean()
+        found |= {measure: torch.stack(list(by_layout.values())).mean(), **by_layout}
+    return found
 
 
 def rollout_measures(sums: Tensor) -> dict[str, Tensor]:
