@@ -101,7 +101,7 @@ def figure(results: Results) -> Figure:
     protocols = list(dict.fromkeys(protocol for _, protocol, _ in results.sums))
     models = list(dict.fromkeys(model for model, _, _ in results.sums))
     drawing = Figure(figsize=(3 + 3 * len(protocols), 1.5 + 0.25 * len(models)), layout="constrained")
-    panels = drawing.subplots(1, len(protocols), sharey=True, squeeze=False)[0]
+    panels = drawing.subplots(1, len(protocols), sharex=True, sharey=True, squeeze=False)[0]
     for panel, protocol in zip(panels, protocols, strict=True):
         rows = _by_model(results, protocol)
         places = [models.index(model) for model in rows]

@@ -26,7 +26,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder of the report; made if missing")
     parser.add_argument("--models", nargs="+", default=names, metavar="NAME", help="rows of the table")
     parser.add_argument(
-        "--protocols", nargs="+", default=PROTOCOLS, metavar="NAME", help="how training and test differ"
+        "--protocols", nargs="+", default=PROTOCOLS, choices=PROTOCOLS, help="how training and test differ"
     )
     parser.add_argument("--seeds", type=int, default=3, help="fits of each model that chance is involved in")
     parser.add_argument(
