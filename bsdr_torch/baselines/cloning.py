@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import lightning
 import torch
 from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
+from lightning.pytorch.utilities.types import OptimizerLRSchedulerConfig
 from torch import Tensor, nn
 from torch.nn.functional import nll_loss, one_hot
 from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler, SequentialSampler
@@ -52,7 +53,9 @@ def fit_cloning(
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         train, validation = data.steps("train"), data.steps("validation")
-        # The name of a kitchen says nothing about one without a name, so it is told only if no kitchen is new.
+        if not validation:
+            raise InputError("cloning stops early, on a validation part, and the data has none: give validation > 0")
+        # A network that relies on names is lost in a kitchen that is new to it.
         known = list(train) if set(train) == set(data.kitchens) else []
         layouts = {name: games.layout for name, games in data.kitchens.items()}
         model = Cloning(layouts, known, len(data.humans), **settings)
@@ -72,6 +75,8 @@ def fit_cloning(
                 _loader([model.encode(steps) for steps in train.values()], device, batch_size, shuffle=True),
                 _loader([model.encode(steps) for steps in validation.values()], device, batch_size, shuffle=False),
             )
+            if trainer.interrupted:  # Lightning may swallow Ctrl-C; half a training is not a result
+                raise KeyboardInterrupt
             model.load_state_dict(torch.load(best.best_model_path, weights_only=True)["state_dict"])
     return model.eval()
 
@@ -161,7 +166,7 @@ class Cloning(lightning.LightningModule):
         loss = nll_loss(self.log_probs(inputs), inputs.actions)
         self.log("validation/cross_entropy", loss, batch_size=len(inputs.actions))
 
-    def configure_optimizers(self):  # type: ignore[no-untyped-def]
+    def configure_optimizers(self) -> OptimizerLRSchedulerConfig:
         """AdamW with a cosine schedule over the epochs of the trainer."""
         optimizer = torch.optim.AdamW(self.parameters(), self.learning_rate, weight_decay=self.weight_decay)
         steps = int(self.trainer.estimated_stepping_batches)

@@ -90,3 +90,17 @@ def test_other_kitchens_and_short_histories_are_refused(data: KitchenPeople) -> 
         network(data).action_log_probs(steps._replace(layout="forced"))
     with pytest.raises(InputError, match="sees 9 past actions, the data has 8"):
         network(data, history=9).action_log_probs(steps)
+
+
+def test_training_without_a_validation_part_is_refused(prepared_2020: Path) -> None:
+    with pytest.raises(InputError, match="give validation > 0"):
+        fit_cloning(KitchenPeople(str(prepared_2020), validation=0.0), 0)
+
+
+def test_an_interrupted_training_is_not_a_result(data: KitchenPeople, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Cloning, "validation_step", interrupt)
+    with pytest.raises((KeyboardInterrupt, SystemExit)):
+        fit_cloning(data, 0, max_epochs=1)
