@@ -9,6 +9,7 @@ from filelock import FileLock
 from hypothesis import settings
 
 from bsdr_torch.data.prepare import prepare
+from tests.data.simulated_games import awkward_rows, write_csv
 
 # How long an example takes says more about what else the machine does than about the code.
 settings.register_profile("without_clock", deadline=None)
@@ -23,6 +24,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _one_thread() -> None:
+    """Small problems on two cores shared by two test processes: more threads only get in each other's way."""
+    torch.set_num_threads(1)
+
+
 @pytest.fixture(scope="session")
 def prepared_2019(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of the prepared 2019 set, made once for all processes of a test run."""
@@ -33,7 +40,13 @@ def prepared_2019(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return shared / "mturk_2019"
 
 
-@pytest.fixture(autouse=True, scope="session")
-def _one_thread() -> None:
-    """Small problems on two cores shared by two test processes: more threads only get in each other's way."""
-    torch.set_num_threads(1)
+@pytest.fixture(scope="session")
+def awkward_csv(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_csv(awkward_rows(), tmp_path_factory.mktemp("awkward") / "games.csv")
+
+
+@pytest.fixture(scope="session")
+def prepared_2020(awkward_csv: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("prepared") / "mturk_2020"
+    prepare(awkward_csv, folder)
+    return folder

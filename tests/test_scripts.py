@@ -140,7 +140,7 @@ def test_the_recovery_experiment_writes_its_report(tmp_path: Path) -> None:
     assert constant < 0.01
 
 
-@pytest.mark.parametrize("script", ["train.py", "predict.py", "experiment.py"])
+@pytest.mark.parametrize("script", ["train.py", "predict.py", "experiment.py", "evaluate.py"])
 def test_help_says_what_the_script_does(script: str, inside: Inside) -> None:
     code, output, _ = inside(script, "--help")
     assert code == 0
@@ -178,6 +178,12 @@ def test_bad_input_ends_in_one_line_and_exit_code_2(
         (("experiment.py", "recovery", "--out", "file"), "--out is a file"),
         (("experiment.py", "alchemy", "--out", "x"), "invalid choice"),
         (("experiment.py", "recovery", "--out", "x", "--seeds", "0"), "1 or more"),
+        (("evaluate.py", "--out", "x", "--models", "oracle"), "--models: 'oracle' is not one of uniform,"),
+        (("evaluate.py", "--out", "x", "--protocols", "people"), "invalid choice"),
+        (("evaluate.py", "--out", "x", "--seeds", "0"), "--seeds must be 1 or more"),
+        (("evaluate.py", "--out", "x", "--against", "oracle"), "against: 'oracle' is not in the table"),
+        (("evaluate.py", "--out", "file"), "--out is a file"),
+        (("evaluate.py", "--out", "x", "--data", "nothing"), "nothing: no prepared data there"),
         (("train.py", "fit", "--config", ragged), "ragged.yaml"),
         (("train.py", "fit", "--config", narrow), "theta_R must have shape"),
         (("train.py", "fit", "--config", "no_data.yaml"), "data"),

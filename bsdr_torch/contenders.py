@@ -1,0 +1,88 @@
+"""The models of people in kitchens that are compared with one another, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from torch import Tensor
+
+from bsdr_torch.baselines.cloning import fit_cloning
+from bsdr_torch.baselines.frequencies import KitchenFrequencies, uniform
+from bsdr_torch.data.decisions import Decisions
+from bsdr_torch.data.kitchen_people import KitchenPeople
+from bsdr_torch.worlds.overcooked import NUM_ACTIONS
+
+HISTORY = 8
+DROPOUT = {64: 0.1, 256: 0.3}  # by width, from the validation part
+
+
+class Predicts(Protocol):
+    """Anything that predicts what people do in kitchens."""
+
+    def action_log_probs(self, batch: Decisions) -> Tensor:
+        """log P(action) at each decision, `[N, 6]`."""
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A row of the table: how a model is made, and what it may know.
+
+    Attributes:
+        fit: makes it from the training and validation part: `fit(data, seed, **settings)`.
+        settings: all that distinguishes it from others with the same `fit`; plain data, by which results are cached.
+        history: how many of the person's own last actions it sees.
+        identity: whether it sees who acts.
+        seeded: whether chance is involved.
+        fitted_on: which parts it learns from.
+    """
+
+    fit: Callable[..., Predicts]
+    settings: dict[str, Any] = field(default_factory=dict)
+    history: int = 0
+    identity: bool = False
+    seeded: bool = True
+    fitted_on: str = "train"
+
+
+def contenders(quick: bool = False) -> dict[str, Contender]:
+    """All of them, in the order of the table; `quick` trains networks for one epoch, to see that it runs."""
+    short = {"max_epochs": 1} if quick else {}
+    found = {
+        "uniform": Contender(_uniform, seeded=False, fitted_on="nothing"),
+        "frequencies": _frequencies(after_own_last=False),
+        "previous-action": _frequencies(after_own_last=True),
+        "habit": _network(kitchen=False, history=HISTORY, **short),
+        "habit-id": _network(kitchen=False, history=HISTORY, identity=True, **short),
+    }
+    memories: dict[str, dict[str, Any]] = {
+        "": {},
+        "-history": {"history": HISTORY},
+        "-history-symmetric": {"history": HISTORY, "symmetric": True},
+    }
+    for memory, sees in memories.items():
+        for width, dropout in DROPOUT.items():
+            for identity in (False, True):
+                name = f"cloning-{width}{memory}{'-id' * identity}"
+                found[name] = _network(hidden=[width, width], dropout=dropout, identity=identity, **sees, **short)
+    return found
+
+
+def _network(**settings: Any) -> Contender:
+    history, identity = settings.get("history", 0), settings.get("identity", False)
+    return Contender(fit_cloning, settings, history, identity)
+
+
+def _frequencies(after_own_last: bool) -> Contender:
+    return Contender(
+        _count, {"after_own_last": after_own_last}, int(after_own_last), seeded=False, fitted_on="train, validation"
+    )
+
+
+def _uniform(data: KitchenPeople, seed: int) -> Predicts:
+    return uniform(NUM_ACTIONS)
+
+
+def _count(data: KitchenPeople, seed: int, after_own_last: bool) -> Predicts:
+    return KitchenFrequencies(data, after_own_last)

@@ -1,0 +1,184 @@
+"""How well models predict people in kitchens: every model under every protocol, each result kept when it is there."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple, get_args
+
+import pyarrow as pa
+import torch
+from torch import Tensor
+from tqdm import tqdm
+
+from bsdr_torch.contenders import HISTORY, Contender, Predicts
+from bsdr_torch.data.arrow_files import read_columns, write_table
+from bsdr_torch.data.decisions import Decisions, RolloutKey
+from bsdr_torch.data.kitchen_people import KitchenPeople
+from bsdr_torch.data.prepared import read_provenance
+from bsdr_torch.data.splits import Protocol
+from bsdr_torch.errors import InputError
+from bsdr_torch.metrics import SUMS, KitchenScores
+
+PROTOCOLS: tuple[Protocol, ...] = get_args(Protocol)
+
+# Part of what results are kept under: raise it when the same settings come to mean something else.
+_VERSION = 1
+_ROWS_AT_ONCE = 8192
+_COLUMNS = {"rollout": pa.int64(), **{name: pa.float64() for name in SUMS}}
+
+
+class Task(NamedTuple):
+    """One fit and its test: a model under a protocol, with the kitchen that tests under `layout`."""
+
+    model: str
+    protocol: Protocol
+    held_out: str | None
+    seed: int
+
+
+class Results(NamedTuple):
+    """What was measured.
+
+    Attributes:
+        rollouts: R of them: who played where.
+        sums: by model, protocol and seed, `[R, 6]`: `SUMS` of each rollout, 0 for those that do not test.
+    """
+
+    rollouts: list[RolloutKey]
+    sums: dict[tuple[str, Protocol, int], Tensor]
+
+
+def evaluate(
+    contenders: Mapping[str, Contender],
+    protocols: Sequence[Protocol] = PROTOCOLS,
+    seeds: Iterable[int] = (0, 1, 2),
+    folder: Path | str = "datasets/mturk_2019",
+    cache: Path | str = "lightning_logs/evaluation",
+    layouts: Sequence[str] | None = None,
+) -> Results:
+    """Fits and tests whatever is not in the cache, one task at a time; a run that was stopped goes on from there.
+
+    Args:
+        contenders: the models, by name.
+        protocols: `rollout`, `human`, `layout`; a model that sees who acts has no row under `human`, where nobody is
+            known.
+        seeds: of the models that chance is involved in; others are fitted once, as seed 0.
+        folder: of the prepared games.
+        cache: a folder; there is a file for each task, named after it and a digest of everything it depends on.
+        layouts: the kitchens to use; all by default.
+    """
+    cache = Path(cache)
+    provenance = read_provenance(folder)
+    used = list(provenance.layouts if layouts is None else layouts)
+    names = tasks(contenders, protocols, seeds, used)
+    paths = {task: cache / _file_name(task, contenders[task.model], provenance.checksums, used) for task in names}
+    rollouts = KitchenPeople(str(folder), used, history=HISTORY).rollouts
+    found = {task: _kept(path, len(rollouts)) for task, path in paths.items()}
+    missing = [task for task, sums in found.items() if sums is None]
+    bar = tqdm(sorted(missing, key=_protocol_and_kitchen), unit="fit", disable=None)
+    data_of: tuple[object, KitchenPeople] | None = None
+    for task in bar:
+        bar.set_description(" ".join(str(word) for word in task if word is not None))
+        if data_of is None or data_of[0] != task[1:3]:
+            people = KitchenPeople(str(folder), used, task.protocol, task.held_out, history=HISTORY)
+            data_of = (task[1:3], people)
+        contender = contenders[task.model]
+        sums = score(contender.fit(data_of[1], task.seed, **contender.settings), data_of[1]).sums
+        _keep(paths[task], sums)
+        found[task] = sums
+    together: dict[tuple[str, Protocol, int], Tensor] = {}
+    for task in names:
+        key, part = (task.model, task.protocol, task.seed), found[task]
+        assert part is not None
+        # Under `layout` each task tests another kitchen.
+        together[key] = together[key] + part if key in together else part
+    return Results(rollouts, together)
+
+
+def tasks(
+    contenders: Mapping[str, Contender], protocols: Sequence[Protocol], seeds: Iterable[int], layouts: Sequence[str]
+) -> list[Task]:
+    """All that there is to do, in the order of the table."""
+    unknown = sorted(set(protocols).difference(PROTOCOLS))
+    if unknown:
+        raise InputError(f"protocols: {unknown[0]!r} is not one of {', '.join(PROTOCOLS)}")
+    seeds = list(seeds)
+    return [
+        Task(model, protocol, held_out, seed)
+        for protocol in protocols
+        for model, contender in contenders.items()
+        for seed in (seeds if contender.seeded else [0])
+        for held_out in (layouts if protocol == "layout" else [None])
+        if not (contender.identity and protocol == "human")
+    ]
+
+
+@torch.no_grad()
+def score(predictor: Predicts, data: KitchenPeople) -> KitchenScores:
+    """The scores of a model on the test part."""
+    scores = KitchenScores([rollout.layout for rollout in data.rollouts])
+    for steps in data.steps("test").values():
+        for first in range(0, len(steps.actions), _ROWS_AT_ONCE):
+            batch = Decisions(steps.layout, *(column[first : first + _ROWS_AT_ONCE] for column in steps[1:]))
+            scores.update(predictor.action_log_probs(batch), batch.actions, batch.rollouts)
+    return scores
+
+
+def pairs(rollouts: Sequence[RolloutKey]) -> Tensor:
+    """`[R]`: the number of the two people who played together, which is the unit that the bootstrap draws."""
+    players: dict[str, set[str]] = {}
+    for rollout in rollouts:
+        players.setdefault(rollout.game, set()).add(rollout.human)
+    numbers: dict[frozenset[str], int] = {}
+    return torch.tensor([numbers.setdefault(frozenset(players[key.game]), len(numbers)) for key in rollouts])
+
+
+def standard_error(values: Tensor, rollouts: Sequence[RolloutKey], draws: int = 2000, seed: int = 0) -> float:
+    """How far the mean over kitchens of the mean over rollouts may be off, had other pairs played.
+
+    The values `[R]` (NaN for rollouts that do not count) are those of a model, or the differences of two models, which
+    makes the comparison paired. The bootstrap is Rubin's: pairs get random weights instead of random numbers of
+    copies, so that a kitchen in which few pairs test is never empty.
+    """
+    counts = ~values.isnan()
+    unit, names = pairs(rollouts), [rollout.layout for rollout in rollouts]
+    generator = torch.Generator().manual_seed(seed)
+    weights = torch.empty(draws, int(unit.max()) + 1, dtype=torch.float64).exponential_(generator=generator)[:, unit]
+    means = []
+    for layout in dict.fromkeys(names):
+        inside = torch.tensor([name == layout for name in names]) & counts
+        if inside.any():
+            means.append((weights[:, inside] @ values[inside]) / weights[:, inside].sum(1))
+    return float(torch.stack(means).mean(0).std())
+
+
+def _protocol_and_kitchen(task: Task) -> tuple[int, str]:
+    """Tasks on the same data follow one another."""
+    return PROTOCOLS.index(task.protocol), task.held_out or ""
+
+
+def _file_name(task: Task, contender: Contender, checksums: dict[str, str], layouts: Sequence[str]) -> str:
+    fit = f"{contender.fit.__module__}.{contender.fit.__qualname__}"
+    configuration = [_VERSION, fit, contender.settings, task[1:], checksums, list(layouts)]
+    digest = hashlib.sha256(json.dumps(configuration, sort_keys=True).encode()).hexdigest()
+    words = [str(word) for word in task if word is not None]
+    return "-".join([*words, digest[:12]]) + ".parquet"
+
+
+def _kept(path: Path, num_rollouts: int) -> Tensor | None:
+    """The sums `[R, 6]` in a file of the cache; None if there is none or it cannot be used."""
+    try:
+        table = read_columns(path, _COLUMNS)
+    except InputError:
+        return None
+    if table["rollout"].to_pylist() != list(range(num_rollouts)):
+        return None
+    return torch.tensor([table[name].to_pylist() for name in SUMS], dtype=torch.float64).T
+
+
+def _keep(path: Path, sums: Tensor) -> None:
+    columns = {"rollout": list(range(len(sums))), **dict(zip(SUMS, sums.T.tolist(), strict=True))}
+    write_table(pa.table(columns, schema=pa.schema(_COLUMNS)), path)

@@ -1,0 +1,164 @@
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from bsdr_torch.baselines.frequencies import uniform
+from bsdr_torch.contenders import Contender, Predicts, contenders
+from bsdr_torch.data.decisions import RolloutKey
+from bsdr_torch.data.kitchen_people import KitchenPeople
+from bsdr_torch.errors import InputError
+from bsdr_torch.evaluation import Results, evaluate, standard_error, tasks
+from bsdr_torch.evaluation_report import ALL, figure, markdown, records
+
+ROOT = Path(__file__).parent.parent
+COUNTED = {name: contenders()[name] for name in ("uniform", "frequencies", "previous-action")}
+
+
+def rollouts_of(pairs: int, layouts: int = 1) -> list[RolloutKey]:
+    return [
+        RolloutKey(f"kitchen {layout}", f"{layout}/{pair}", f"{pair}/{seat}", seat)
+        for layout in range(layouts)
+        for pair in range(pairs)
+        for seat in (0, 1)
+    ]
+
+
+def per_pair(values: Tensor) -> Tensor:
+    """Both players of a pair have its value."""
+    return values.repeat_interleave(2)
+
+
+def test_the_error_of_a_mean_is_that_of_as_many_pairs_however_often_they_play() -> None:
+    values = torch.randn(12, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    # Rubin's bootstrap of a mean of n values has this standard deviation.
+    expected = math.sqrt(float(values.var(correction=0)) / 13)
+    once = standard_error(per_pair(values), rollouts_of(12), draws=20_000)
+    assert once == pytest.approx(expected, rel=0.03)
+    # The same pairs in three kitchens are no more pairs than in one.
+    thrice = standard_error(per_pair(values).repeat(3), rollouts_of(12, layouts=3), draws=20_000)
+    assert thrice == pytest.approx(once)
+
+
+def test_differences_are_paired() -> None:
+    values = torch.randn(16, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    better = values - 0.1
+    assert standard_error(values, rollouts_of(8)) > 0.05
+    assert standard_error(values - better, rollouts_of(8)) < 1e-9
+
+
+def test_rollouts_that_do_not_test_do_not_count() -> None:
+    values = torch.randn(16, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    rest = torch.cat([values[:8], torch.full((8,), torch.nan, dtype=torch.float64)])
+    assert standard_error(rest, rollouts_of(8)) == pytest.approx(
+        standard_error(values[:8], rollouts_of(4), draws=2000), rel=0.2
+    )
+
+
+class Recorder:
+    """A contender that notes its fits and can be told to fail."""
+
+    def __init__(self) -> None:
+        self.fits: list[tuple[list[str], int]] = []
+        self.fail_at: int | None = None
+
+    def fit(self, data: KitchenPeople, seed: int) -> Predicts:
+        if len(self.fits) == self.fail_at:
+            raise KeyboardInterrupt
+        self.fits.append((list(data.steps("test")), seed))
+        return uniform(6)
+
+
+def test_a_stopped_run_goes_on_where_it_stopped(prepared_2020: Path, tmp_path: Path) -> None:
+    recorder = Recorder()
+    model = {"model": Contender(recorder.fit)}
+    recorder.fail_at = 4
+    with pytest.raises(KeyboardInterrupt):
+        evaluate(model, ["layout"], range(2), prepared_2020, tmp_path)
+    assert len(recorder.fits) == 4
+    recorder.fail_at = None
+    results = evaluate(model, ["layout"], range(2), prepared_2020, tmp_path)
+    # Three kitchens, each the one that tests once, by two seeds.
+    assert len(recorder.fits) == len({(*layouts, seed) for layouts, seed in recorder.fits}) == 6
+    assert set(results.sums) == {("model", "layout", 0), ("model", "layout", 1)}
+    # What cannot be read is made again, and only that.
+    broken = sorted(tmp_path.iterdir())[0]
+    broken.write_bytes(broken.read_bytes()[:100])
+    again = evaluate(model, ["layout"], range(2), prepared_2020, tmp_path)
+    assert len(recorder.fits) == 7
+    for key, sums in results.sums.items():
+        assert torch.equal(sums, again.sums[key])
+
+
+def test_other_settings_data_or_kitchens_are_fitted_anew(prepared_2020: Path, tmp_path: Path) -> None:
+    one = {"previous": contenders()["previous-action"]}
+    evaluate(one, ["rollout"], [0], prepared_2020, tmp_path)
+    evaluate({"previous": contenders()["frequencies"]}, ["rollout"], [0], prepared_2020, tmp_path)
+    evaluate(one, ["rollout"], [0], prepared_2020, tmp_path, layouts=["cramped_room"])
+    evaluate(one, ["rollout"], [1], prepared_2020, tmp_path)  # no chance is involved: the seed does not matter
+    assert len(list(tmp_path.iterdir())) == 3
+
+
+def test_who_acts_is_not_known_under_the_protocol_human() -> None:
+    everything = tasks(contenders(), ["rollout", "human"], [0], ["a"])
+    assert {task.model for task in everything if task.protocol == "rollout"} == set(contenders())
+    assert not [task for task in everything if task.protocol == "human" and "-id" in task.model]
+    with pytest.raises(InputError, match="'people' is not one of rollout, human, layout"):
+        tasks(contenders(), ["people"], [0], ["a"])  # type: ignore[list-item]
+
+
+@pytest.fixture(scope="module")
+def results(prepared_2020: Path, tmp_path_factory: pytest.TempPathFactory) -> Results:
+    return evaluate(COUNTED, ["rollout", "layout"], [0], prepared_2020, tmp_path_factory.mktemp("cache"))
+
+
+def test_records_of_kitchens_average_to_that_of_all(results: Results) -> None:
+    found = records(results, COUNTED)
+    assert len(found) == 3 * 2 * (3 + 1)
+    for model in COUNTED:
+        rows = {r["layout"]: r for r in found if (r["model"], r["protocol"]) == (model, "layout")}
+        kitchens = [row for layout, row in rows.items() if layout != ALL]
+        for measure in ("ce", "ce_stay", "ce_moves", "accuracy"):
+            assert rows[ALL][measure] == pytest.approx(sum(row[measure] for row in kitchens) / 3)
+    assert [r["ce"] for r in found if r["model"] == "uniform"] == pytest.approx([math.log(6)] * 8)
+
+
+def test_the_table_compares_with_the_chosen_row(results: Results) -> None:
+    text = markdown(results, COUNTED, against="uniform", command="evaluate")
+    ce = {r["model"]: r["ce"] for r in records(results, COUNTED) if (r["protocol"], r["layout"]) == ("rollout", ALL)}
+    (row,) = (line for line in text.split("##")[1].splitlines() if line.startswith("| frequencies"))
+    cells = row.split(" | ")
+    assert cells[4].startswith(f"{ce['frequencies']:.3f} ±")
+    assert cells[5].startswith(f"{ce['frequencies'] - math.log(6):+.3f} ±")
+
+
+def test_the_figure_has_a_panel_for_each_protocol(results: Results) -> None:
+    assert [axes.get_title() for axes in figure(results).axes] == ["protocol rollout", "protocol layout"]
+
+
+def run(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(ROOT / "scripts/evaluate.py"), *map(str, arguments)]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=300)
+
+
+def test_the_script_writes_markdown_json_and_a_figure(prepared_2020: Path, tmp_path: Path) -> None:
+    rows = ("uniform", "habit-id", "cloning-64-history")
+    options = ("--models", *rows, "--protocols", "rollout", "--data", prepared_2020, "--seeds", 2, "--quick")
+    done = run("--out", "report", *options, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "UserWarning" not in done.stderr
+    fields = "model, protocol, layout, seed, ce, ce_replanned, ce_stay, ce_moves, accuracy, se, history, identity"
+    found = json.loads((tmp_path / "report/prediction.json").read_text())
+    assert all(set(fields.split(", ")) <= set(record) for record in found)
+    assert {record["model"] for record in found} == set(rows)
+    assert "cloning-64-history" in (tmp_path / "report/prediction.md").read_text()
+    assert (tmp_path / "report/prediction.png").stat().st_size > 10_000
