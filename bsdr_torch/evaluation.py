@@ -61,6 +61,8 @@ def evaluate(
 ) -> Results:
     """Fits and tests whatever is not in the cache, one task at a time; a run that was stopped goes on from there.
 
+    Several processes may share a cache, each with models or protocols of its own.
+
     Args:
         contenders: the models, by name.
         protocols: `rollout`, `human`, `layout`; a model that sees who acts has no row under `human`, where nobody is
@@ -82,12 +84,14 @@ def evaluate(
     data_of: tuple[object, KitchenPeople] | None = None
     for task in bar:
         bar.set_description(" ".join(str(word) for word in task if word is not None))
-        if data_of is None or data_of[0] != task[1:3]:
-            people = KitchenPeople(str(folder), used, task.protocol, task.held_out, history=HISTORY)
-            data_of = (task[1:3], people)
-        contender = contenders[task.model]
-        sums = score(contender.fit(data_of[1], task.seed, **contender.settings), data_of[1]).sums
-        _keep(paths[task], sums)
+        sums = _kept(paths[task], len(rollouts))  # another process may have been here since
+        if sums is None:
+            if data_of is None or data_of[0] != task[1:3]:
+                people = KitchenPeople(str(folder), used, task.protocol, task.held_out, history=HISTORY)
+                data_of = (task[1:3], people)
+            contender = contenders[task.model]
+            sums = score(contender.fit(data_of[1], task.seed, **contender.settings), data_of[1]).sums
+            _keep(paths[task], sums)
         found[task] = sums
     together: dict[tuple[str, Protocol, int], Tensor] = {}
     for task in names:

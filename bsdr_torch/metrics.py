@@ -127,7 +127,7 @@ class KitchenScores(Metric):
 def kitchen_measures(sums: Tensor, layouts: Sequence[str]) -> dict[str, Tensor]:
     """Each of `MEASURES` from the sums `[R, 6]` of rollouts: the mean over kitchens, and `kitchen/measure` for each.
 
-    Rollouts without steps do not count, nor do kitchens without such rollouts.
+    Rollouts without such steps do not count, nor do kitchens without such rollouts.
     """
     tested = sums[:, SUMS.index("steps")] > 0
     found: dict[str, Tensor] = {}
@@ -137,7 +137,7 @@ def kitchen_measures(sums: Tensor, layouts: Sequence[str]) -> dict[str, Tensor]:
             inside = torch.tensor([name == layout for name in layouts], device=sums.device) & tested
             if inside.any():
                 by_layout[f"{layout}/{measure}"] = values[inside].nanmean()
-        found |= {measure: torch.stack(list(by_layout.values())).mean(), **by_layout}
+        found |= {measure: torch.stack(list(by_layout.values())).nanmean(), **by_layout}
     return found
 
 

@@ -107,6 +107,13 @@ def test_kitchen_scores_have_no_floor() -> None:
     assert float(found["accuracy"]) == 0.5
 
 
+def test_a_kitchen_where_nobody_moves_says_nothing_about_moves() -> None:
+    scores = KitchenScores(["ring", "room"])
+    uniform = torch.full((2, 6), 1 / 6).log()
+    scores.update(uniform, torch.tensor([STAY, 0]), torch.tensor([0, 1]))
+    assert float(scores.compute()["ce_moves"]) == pytest.approx(math.log(5))
+
+
 def test_kitchen_scores_refuse_shapes_that_do_not_fit() -> None:
     with pytest.raises(ValueError, match=r"log_probs \[N, 6\]"):
         KitchenScores(["ring"]).update(torch.zeros(3, 2), torch.zeros(3).long(), torch.zeros(3).long())
