@@ -15,7 +15,7 @@ from bsdr_torch.data.kitchen_people import KitchenPeople
 from bsdr_torch.worlds.overcooked import NUM_ACTIONS
 
 HISTORY = 8
-DROPOUT = {64: 0.1, 256: 0.3}  # by width, from the validation part
+DROPOUT = {64: 0.1, 256: 0.3}  # by width; few others were tried, judged by the validation part
 
 
 class Predicts(Protocol):
