@@ -54,6 +54,8 @@ def scaling(quick: bool, path: Path) -> list[Record]:
         axes.loglog(x, [seconds[0] * n / x[0] for n in x], ":", color="gray", label="linear")
         others = ", ".join(f"{k} = {v:,}" for k, v in base.items() if k != name)
         axes.set(xlabel=label, ylabel="log Z and gradient, one thread (s)", title=others)
+        axes.set_xticks(x, [f"{n:,}" for n in x], minor=False)
+        axes.set_xticks([], minor=True)
         axes.legend()
     figure.savefig(path, dpi=110)
     return records
