@@ -78,7 +78,8 @@ def _environment() -> Path:
     python, ready = folder / "bin" / "python", folder / "ready"
     if not ready.exists():
         _run([sys.executable, "-m", "venv", "--clear", str(folder)])
-        _run([str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", IMITATION])
+        same_torch = f"torch=={torch.__version__.split('+')[0]}"  # and not the newest, with everything for GPUs
+        _run([str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", same_torch, IMITATION])
         ready.touch()
     return python
 
