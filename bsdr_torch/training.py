@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 import warnings
 from pathlib import Path
 from typing import Any, Protocol
@@ -67,7 +68,9 @@ class TrainingCLI(LightningCLI):
         print(f"\nTest cross-entropy, nats per step\n{summary(self.datamodule, HumanModel.read(kept[0]))}")
         print(f"\nCheckpoint:   {kept[0]}")
         if trainer.logger is not None:
-            print(f"TensorBoard:  tensorboard --logdir {trainer.logger.save_dir}")
+            tool = Path(sys.executable).with_name("tensorboard")
+            tool = tool.relative_to(Path.cwd()) if tool.is_relative_to(Path.cwd()) else tool
+            print(f"TensorBoard:  {tool} --logdir {trainer.logger.save_dir}")
 
 
 def _grid_specs(data: LightningDataModule) -> list[dict[str, Any]]:
