@@ -6,15 +6,19 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import torch
 from torch import Tensor
 
-from bsdr_torch.baselines.cloning import fit_cloning
+from bsdr_torch.baselines.cloning import Cloning
 from bsdr_torch.baselines.frequencies import KitchenFrequencies, uniform
 from bsdr_torch.data.decisions import Decisions
 from bsdr_torch.data.kitchen_people import KitchenPeople
+from bsdr_torch.kitchens.kitchen_model import KitchenModel
+from bsdr_torch.kitchens.predicting import fit
+from bsdr_torch.rationality import MODELS
 from bsdr_torch.worlds.overcooked import NUM_ACTIONS
 
-HISTORY = 8
+HISTORY, LONG_HISTORY = 8, 32
 DROPOUT = {64: 0.1, 256: 0.3}  # by width; few others were tried, judged by the validation part
 
 
@@ -48,14 +52,19 @@ class Contender:
 
 def contenders(quick: bool = False) -> dict[str, Contender]:
     """All of them, in the order of the table; `quick` trains networks for one epoch, to see that it runs."""
-    short = {"max_epochs": 1} if quick else {}
+    epochs = {"Cloning": 1 if quick else 20, "KitchenModel": 1 if quick else 10}
     found = {
         "uniform": Contender(_uniform, seeded=False, fitted_on="nothing"),
         "frequencies": _frequencies(after_own_last=False),
         "previous-action": _frequencies(after_own_last=True),
-        "habit": _network(kitchen=False, history=HISTORY, **short),
-        "habit-id": _network(kitchen=False, history=HISTORY, identity=True, **short),
     }
+
+    def add(name: str, model: str, **settings: Any) -> None:
+        settings |= {"model": model, "max_epochs": epochs[model]}
+        found[name] = Contender(_train, settings, settings.get("history", 0), settings.get("identity", False))
+
+    for identity in (False, True):
+        add("habit" + "-id" * identity, "Cloning", kitchen=False, history=HISTORY, identity=identity)
     memories: dict[str, dict[str, Any]] = {
         "": {},
         "-history": {"history": HISTORY},
@@ -65,13 +74,11 @@ def contenders(quick: bool = False) -> dict[str, Contender]:
         for width, dropout in DROPOUT.items():
             for identity in (False, True):
                 name = f"cloning-{width}{memory}{'-id' * identity}"
-                found[name] = _network(hidden=[width, width], dropout=dropout, identity=identity, **sees, **short)
+                add(name, "Cloning", hidden=[width, width], dropout=dropout, identity=identity, **sees)
+    planner = {"history": LONG_HISTORY, "identity": True}
+    for rationality in MODELS:
+        add(rationality, "KitchenModel", rationality=rationality, **planner)
     return found
-
-
-def _network(**settings: Any) -> Contender:
-    history, identity = settings.get("history", 0), settings.get("identity", False)
-    return Contender(fit_cloning, settings, history, identity)
 
 
 def _frequencies(after_own_last: bool) -> Contender:
@@ -86,3 +93,10 @@ def _uniform(data: KitchenPeople, seed: int) -> Predicts:
 
 def _count(data: KitchenPeople, seed: int, after_own_last: bool) -> Predicts:
     return KitchenFrequencies(data, after_own_last)
+
+
+def _train(data: KitchenPeople, seed: int, model: str, max_epochs: int, **settings: Any) -> Predicts:
+    kinds: dict[str, type[Cloning] | type[KitchenModel]] = {"Cloning": Cloning, "KitchenModel": KitchenModel}
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return fit(kinds[model](data.specs, data.humans, data.named, **settings), data, max_epochs)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from bsdr_torch.contenders import HISTORY, Contender, Predicts
+from bsdr_torch.contenders import LONG_HISTORY, Contender, Predicts
 from bsdr_torch.data.arrow_files import read_columns, write_table
 from bsdr_torch.data.decisions import Decisions, RolloutKey
 from bsdr_torch.data.kitchen_people import KitchenPeople
@@ -77,7 +77,7 @@ def evaluate(
     used = list(provenance.layouts if layouts is None else layouts)
     names = tasks(contenders, protocols, seeds, used)
     paths = {task: cache / _file_name(task, contenders[task.model], provenance.checksums, used) for task in names}
-    rollouts = KitchenPeople(str(folder), used, history=HISTORY).rollouts
+    rollouts = KitchenPeople(str(folder), used, history=LONG_HISTORY).rollouts
     found = {task: _kept(path, len(rollouts)) for task, path in paths.items()}
     missing = [task for task, sums in found.items() if sums is None]
     bar = tqdm(sorted(missing, key=_protocol_and_kitchen), unit="fit", disable=None)
@@ -87,7 +87,7 @@ def evaluate(
         sums = _kept(paths[task], len(rollouts))  # another process may have been here since
         if sums is None:
             if data_of is None or data_of[0] != task[1:3]:
-                people = KitchenPeople(str(folder), used, task.protocol, task.held_out, history=HISTORY)
+                people = KitchenPeople(str(folder), used, task.protocol, task.held_out, history=LONG_HISTORY)
                 data_of = (task[1:3], people)
             contender = contenders[task.model]
             sums = score(contender.fit(data_of[1], task.seed, **contender.settings), data_of[1]).sums

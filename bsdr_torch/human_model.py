@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import pickle
-import zipfile
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any, Literal
 
-import lightning
 import torch
 from torch import Tensor
 
@@ -21,13 +17,12 @@ from bsdr_torch.metrics import RolloutCrossEntropy
 from bsdr_torch.objective import map_loss
 from bsdr_torch.priors import PriorKind
 from bsdr_torch.rationality import Gauge, LinkKind, Rationality, RationalityKind
+from bsdr_torch.saved_models import SavedModel
 from bsdr_torch.soft_bellman import Problem, action_log_probs, initial_values, soft_values
 from bsdr_torch.worlds.gridworld import GridWorld
 
-CHECKPOINT_FORMAT = 1
 
-
-class HumanModel(lightning.LightningModule):
+class HumanModel(SavedModel):
     """What people want and how rational they are where, learned from their rollouts.
 
     Args:
@@ -70,6 +65,11 @@ class HumanModel(lightning.LightningModule):
     ) -> None:
         super().__init__()
         self.save_hyperparameters()
+        if any("map" not in spec for spec in worlds):
+            raise InputError(
+                "data: HumanModel learns from people in GridWorlds (SimulatedPeople, RecordedPeople); "
+                "for people in kitchens choose KitchenModel or Cloning"
+            )
         self.worlds = {world.name: world for world in map(GridWorld.from_spec, worlds)}
         self.humans = list(humans)
         self._mdps = {name: world.mdp for name, world in self.worlds.items()}
@@ -182,35 +182,9 @@ class HumanModel(lightning.LightningModule):
             lr=options["learning_rate"],
         )
 
-    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Marks the checkpoint as ours."""
-        checkpoint["bsdr_torch_format"] = CHECKPOINT_FORMAT
-
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Takes the checkpoint's precision, so that nothing is rounded on the way in."""
         self.to(checkpoint["state_dict"]["rationality.raw_theta_R"].dtype)
-
-    @classmethod
-    def read(cls, path: str | Path) -> HumanModel:
-        """The model in a checkpoint, on the CPU and in evaluation mode; runs no code from the file."""
-        path = Path(path)
-        if not path.is_file():
-            raise InputError(f"{path}: no such checkpoint")
-        try:
-            checkpoint = torch.load(path, map_location="cpu", weights_only=True)
-        except (RuntimeError, EOFError, OSError, ValueError, pickle.UnpicklingError, zipfile.BadZipFile) as error:
-            reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-            raise InputError(f"{path}: not a checkpoint that can be read, it may be cut short: {reason}") from None
-        found = checkpoint.get("bsdr_torch_format") if isinstance(checkpoint, dict) else None
-        if found != CHECKPOINT_FORMAT:
-            raise InputError(
-                f"{path}: not a checkpoint of this version of bsdr_torch (format {found}, expected "
-                f"{CHECKPOINT_FORMAT}): train again, or install the version that wrote it"
-            )
-        try:
-            return cls.load_from_checkpoint(path, map_location="cpu", weights_only=True).eval()
-        except (KeyError, TypeError, RuntimeError) as error:
-            raise InputError(f"{path}: the checkpoint does not fit its own settings: {error}") from None
 
     def _planning(self, world: str) -> tuple[TabularMDP, Problem]:
         """The world's dynamics where the model is, and how people plan in it."""

@@ -1,10 +1,11 @@
-"""The command line that trains: LightningCLI over `HumanModel` and a DataModule, with a summary at the end."""
+"""The command line that trains: LightningCLI over models and DataModules by name, with a summary at the end."""
 
 from __future__ import annotations
 
 import logging
 import sys
 import warnings
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -14,23 +15,35 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 from torch import Tensor
 
-from bsdr_torch.baselines.frequencies import ActionFrequencies, uniform
-from bsdr_torch.data import kitchen_people  # noqa: F401  (so that --data KitchenPeople finds it)
+from bsdr_torch.baselines.cloning import Cloning
+from bsdr_torch.baselines.frequencies import ActionFrequencies, KitchenFrequencies, uniform
+from bsdr_torch.contenders import Predicts as KitchenRow
 from bsdr_torch.data.grid_people import RolloutData, StepBatch
+from bsdr_torch.data.kitchen_people import KitchenPeople
 from bsdr_torch.errors import InputError
+from bsdr_torch.evaluation import score
 from bsdr_torch.human_model import HumanModel
+from bsdr_torch.kitchens.kitchen_model import KitchenModel
+from bsdr_torch.kitchens.predicting import KitchenPredictor
 from bsdr_torch.metrics import RolloutCrossEntropy
 from bsdr_torch.recovery import TrueModel
+from bsdr_torch.saved_models import SavedModel, read_model
+from bsdr_torch.worlds.overcooked import NUM_ACTIONS
+
+# What can be named on the command line has to be imported.
+MODELS: tuple[type[SavedModel], ...] = (HumanModel, KitchenModel, Cloning)
+_DATA = ("SimulatedPeople", "RecordedPeople", "KitchenPeople")
 
 
 class TrainingCLI(LightningCLI):
-    """`fit`, `validate` and `test` of a `HumanModel`; the model learns of worlds and people from the data."""
+    """`fit`, `validate` and `test` of a model by name, which learns of worlds and people from the data."""
 
     def __init__(self) -> None:
         _quieten()
         super().__init__(
-            HumanModel,
+            SavedModel,
             LightningDataModule,
+            subclass_mode_model=True,
             subclass_mode_data=True,
             seed_everything_default=0,
             parser_kwargs={"description": "Train a model of people on rollouts."},
@@ -39,15 +52,17 @@ class TrainingCLI(LightningCLI):
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
         """Worlds and people come with the data."""
-        parser.link_arguments("data", "model.worlds", compute_fn=_grid_specs, apply_on="instantiate")
-        parser.link_arguments("data.humans", "model.humans", apply_on="instantiate")
+        for name in ("worlds", "humans", "named"):
+            parser.link_arguments(
+                "data", f"model.init_args.{name}", compute_fn=partial(_from_data, name=name), apply_on="instantiate"
+            )
 
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
         """Refuses a checkpoint that cannot be read before anything is set up."""
         super().parse_arguments(parser, args)
         path = self.config[self.config.subcommand].get("ckpt_path")
         if path not in (None, "best", "last", "hpc"):
-            HumanModel.read(path)
+            read_model(path)
 
     def instantiate_classes(self) -> None:
         """As LightningCLI does, but bad input keeps its own message."""
@@ -65,7 +80,7 @@ class TrainingCLI(LightningCLI):
         kept = [path for path in (callback.best_model_path, callback.last_model_path) if path and Path(path).is_file()]
         if not kept:
             return
-        print(f"\nTest cross-entropy, nats per step\n{summary(self.datamodule, HumanModel.read(kept[0]))}")
+        print(f"\nTest cross-entropy, nats per step\n{_summary(self.datamodule, read_model(kept[0]))}")
         print(f"\nCheckpoint:   {kept[0]}")
         if trainer.logger is not None:
             tool = Path(sys.executable).with_name("tensorboard")
@@ -73,14 +88,14 @@ class TrainingCLI(LightningCLI):
             print(f"TensorBoard:  {tool} --logdir {trainer.logger.save_dir}")
 
 
-def _grid_specs(data: LightningDataModule) -> list[dict[str, Any]]:
-    """The worlds of the data, if a `HumanModel` can plan in them."""
-    if isinstance(data, RolloutData):
-        return data.specs
-    raise InputError(
-        f"data: HumanModel cannot learn from {type(data).__name__} yet, only from people in GridWorlds: "
-        "choose SimulatedPeople or RecordedPeople"
-    )
+def _from_data(data: LightningDataModule, name: str) -> list[Any]:
+    """What a model has to know of its data: `worlds` as plain data, `humans`, and which kitchens are `named`."""
+    if not isinstance(data, RolloutData | KitchenPeople):
+        raise InputError(f"data: no model here learns from {type(data).__name__}: choose {', '.join(_DATA)}")
+    if name == "named":
+        return data.named if isinstance(data, KitchenPeople) else []
+    found: list[Any] = data.specs if name == "worlds" else data.humans
+    return found
 
 
 def _quieten() -> None:
@@ -99,6 +114,24 @@ def _bad_input_behind(error: BaseException | None) -> InputError | None:
     while error is not None and not isinstance(error, InputError):
         error = error.__cause__ or error.__context__
     return error
+
+
+def _summary(data: RolloutData | KitchenPeople, model: SavedModel) -> str:
+    if isinstance(data, KitchenPeople):
+        assert isinstance(model, KitchenPredictor)
+        return kitchen_summary(data, model)
+    assert isinstance(model, HumanModel)
+    return summary(data, model)
+
+
+def kitchen_summary(data: KitchenPeople, model: KitchenPredictor) -> str:
+    """A table of test cross-entropies: the model beside what knows nothing of kitchens."""
+    rows: dict[str, KitchenRow] = {
+        "acting at random": uniform(NUM_ACTIONS),
+        "action frequencies": KitchenFrequencies(data, after_own_last=False),
+        type(model).__name__: model,
+    }
+    return "\n".join(f"  {name:<24}{float(score(row, data).compute()['ce']):.4f}" for name, row in rows.items())
 
 
 @torch.no_grad()

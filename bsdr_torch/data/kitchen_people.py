@@ -52,7 +52,7 @@ class KitchenPeople(lightning.LightningDataModule):
         validation: float = 0.15,
         batches: Literal["steps", "rollouts"] = "steps",
         batch_size: int = 1024,
-        history: int = 8,
+        history: int = 32,
         window: int | None = None,
         balanced: bool = False,
         seed: int = 0,
@@ -100,6 +100,12 @@ class KitchenPeople(lightning.LightningDataModule):
     def specs(self) -> list[dict[str, Any]]:
         """The kitchens as plain data, which a model's checkpoint carries; see `layout_from_json`."""
         return [layout_to_json(games.layout) for games in self.kitchens.values()]
+
+    @property
+    def named(self) -> list[str]:
+        """The kitchens that a model may know by name: none if it is tested in one that is new to it."""
+        trained = [name for name in self.kitchens if len(self._decisions(name, "train"))]
+        return trained if len(trained) == len(self.kitchens) else []
 
     def steps(self, part: Part) -> dict[str, Decisions]:
         """All decisions of a part by kitchen, in the order of games and time."""

@@ -6,11 +6,10 @@ import pytest
 import torch
 from torch.nn.functional import nll_loss
 
-from bsdr_torch.baselines.cloning import Cloning, fit_cloning, turn_inputs
-from bsdr_torch.data.decisions import Decisions
+from bsdr_torch.baselines.cloning import Cloning, turn_inputs
 from bsdr_torch.data.kitchen_people import KitchenPeople
-from bsdr_torch.data.splits import PARTS, Part
 from bsdr_torch.errors import InputError
+from bsdr_torch.kitchens.predicting import fit
 from bsdr_torch.rationality import POPULATION
 from bsdr_torch.worlds.overcooked import NUM_SYMMETRIES, turn_action_values
 
@@ -23,26 +22,27 @@ def data(prepared_2020: Path) -> KitchenPeople:
 def network(data: KitchenPeople, **settings: object) -> Cloning:
     """An untrained one."""
     torch.manual_seed(0)
-    kitchens = {name: games.layout for name, games in data.kitchens.items()}
-    return Cloning(kitchens, list(kitchens), len(data.humans), **settings).eval()  # type: ignore[arg-type]
+    return Cloning(data.specs, data.humans, data.named, **settings).eval()  # type: ignore[arg-type]
 
 
-def test_a_network_learns_what_follows_what(data: KitchenPeople, monkeypatch: pytest.MonkeyPatch) -> None:
-    recorded = {part: data.steps(part) for part in PARTS}
+def trained(data: KitchenPeople, seed: int, max_epochs: int, **settings: object) -> Cloning:
+    torch.manual_seed(seed)
+    return fit(Cloning(data.specs, data.humans, data.named, **settings), data, max_epochs)  # type: ignore[arg-type]
 
-    def in_turn(part: Part) -> dict[str, Decisions]:
-        return {name: s._replace(actions=(s.history[:, 0] + 1) % 6) for name, s in recorded[part].items()}
 
-    monkeypatch.setattr(data, "steps", in_turn)
-    model = fit_cloning(data, 0, max_epochs=15, batch_size=32, kitchen=False, history=2)
-    steps = in_turn("test")["cramped_room"]
+def test_a_network_learns_what_follows_what(prepared_2020: Path) -> None:
+    data = KitchenPeople(str(prepared_2020), layouts=["cramped_room", "counter_circuit"], batch_size=32)
+    for table in data._tables.values():
+        table.actions.copy_((table.history[:, 0] + 1) % 6)
+    model = trained(data, 0, max_epochs=15, kitchen=False, history=2)
+    steps = data.steps("test")["cramped_room"]
     assert nll_loss(model.action_log_probs(steps), steps.actions) < 0.3
 
 
 def test_the_same_seed_gives_the_same_network(data: KitchenPeople) -> None:
     steps = data.steps("test")["cramped_room"]
     first, again, other = (
-        fit_cloning(data, seed, max_epochs=1, history=2, symmetric=True).action_log_probs(steps) for seed in (0, 0, 1)
+        trained(data, seed, max_epochs=1, history=2, symmetric=True).action_log_probs(steps) for seed in (0, 0, 1)
     )
     torch.testing.assert_close(first, again, rtol=0, atol=0)
     assert not torch.allclose(first, other)
@@ -81,20 +81,20 @@ def test_only_a_network_with_identity_tells_people_apart(data: KitchenPeople) ->
 
 def test_a_kitchen_that_tests_only_is_not_told_by_name(prepared_2020: Path) -> None:
     new = KitchenPeople(str(prepared_2020), protocol="layout", held_out="cramped_room")
-    assert fit_cloning(new, 0, max_epochs=1).known_layouts == []
+    assert new.named == []
 
 
 def test_other_kitchens_and_short_histories_are_refused(data: KitchenPeople) -> None:
     steps = data.steps("test")["cramped_room"]
     with pytest.raises(InputError, match=r"forced: not a kitchen of this model, which has cramped_room"):
         network(data).action_log_probs(steps._replace(layout="forced"))
-    with pytest.raises(InputError, match="sees 9 past actions, the data has 8"):
-        network(data, history=9).action_log_probs(steps)
+    with pytest.raises(InputError, match="sees 33 past actions, the data has 32: give KitchenPeople history=33"):
+        network(data, history=33).action_log_probs(steps)
 
 
 def test_training_without_a_validation_part_is_refused(prepared_2020: Path) -> None:
     with pytest.raises(InputError, match="give validation > 0"):
-        fit_cloning(KitchenPeople(str(prepared_2020), validation=0.0), 0)
+        trained(KitchenPeople(str(prepared_2020), validation=0.0), 0, max_epochs=1)
 
 
 def test_an_interrupted_training_is_not_a_result(data: KitchenPeople, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,4 +103,4 @@ def test_an_interrupted_training_is_not_a_result(data: KitchenPeople, monkeypatc
 
     monkeypatch.setattr(Cloning, "validation_step", interrupt)
     with pytest.raises((KeyboardInterrupt, SystemExit)):
-        fit_cloning(data, 0, max_epochs=1)
+        trained(data, 0, max_epochs=1)

@@ -1,0 +1,124 @@
+"""What the deciding player sees of a kitchen, and everything that may come next.
+
+The features of a state are turned so that the ego looks north. So whatever is learned from them is the same in all four
+turns of a kitchen, without any augmentation; only the mirror is left (`mirrored`).
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from bsdr_torch.worlds.overcooked import (
+    FEATURE_NAMES,
+    NUM_ACTIONS,
+    STAY,
+    Layout,
+    ego_first,
+    encode_features,
+    feature_sources,
+    inverse,
+    orientations,
+    permute_features,
+    successors,
+    turn_action_values,
+    turn_actions,
+    unique_states,
+)
+
+NUM_FEATURES = len(FEATURE_NAMES)
+_MIRROR = 4  # exchanges east and west, and leaves north where it is
+
+
+class View(NamedTuple):
+    """What somebody sees, turned so that they look north.
+
+    Attributes:
+        features: `[N, F]`.
+        symmetry: `[N]`, how the kitchen was turned.
+    """
+
+    features: Tensor
+    symmetry: Tensor
+
+
+class Outlook(NamedTuple):
+    """N decisions in a kitchen and all their successors, each different state once.
+
+    Attributes:
+        states: `[U, W]`, the different states, with the deciding player first.
+        features: `[U, F]` of them, seen by the deciding player, who looks north.
+        own: `[N]`, where each decision is made: an index into the U.
+        following: `[N, 6, 6]`, where each own and each action of the partner lead.
+        no_op: `[N, 6]` bool: the action does what STAY would do, if the partner stays.
+        partner: what the partner sees in each decision, N rows.
+    """
+
+    states: Tensor
+    features: Tensor
+    own: Tensor
+    following: Tensor
+    no_op: Tensor
+    partner: View
+
+
+def view(layout: Layout, states: Tensor, seats: int | Tensor) -> View:
+    """What the players in `seats` see of `states [N, W]`."""
+    first = ego_first(states, seats)
+    symmetry = _turn_north(states.device)[orientations(first)[:, 0]]
+    return View(permute_features(encode_features(layout, first, 0), symmetry), symmetry)
+
+
+def outlook(layout: Layout, states: Tensor, seats: Tensor) -> Outlook:
+    """What the players in `seats [N]`, who decide in `states [N, W]`, see and can bring about."""
+    N, W = states.shape
+    following = successors(layout, states).view(N, NUM_ACTIONS, NUM_ACTIONS, W)
+    following = torch.where((seats == 1).view(-1, 1, 1, 1), following.transpose(1, 2), following)
+    rows = torch.cat([states, following.reshape(-1, W)])
+    actors = torch.cat([seats, seats.repeat_interleave(NUM_ACTIONS**2)])
+    unique, index = unique_states(ego_first(rows, actors))
+    places = index[N:].view(N, NUM_ACTIONS, NUM_ACTIONS)
+    no_op = places[:, :, STAY] == places[:, STAY, STAY, None]
+    return Outlook(unique, view(layout, unique, 0).features, index[:N], places, no_op, view(layout, states, 1 - seats))
+
+
+def mirrored(features: Tensor) -> Tensor:
+    """The features `[..., F]` in the mirrored kitchen, where the ego still looks north."""
+    return features.index_select(-1, _mirror_sources(features.device))
+
+
+def mirrored_actions(values: Tensor) -> Tensor:
+    """Numbers by action `[..., 6]` -> the same in the mirrored kitchen."""
+    return turn_action_values(values, _MIRROR)
+
+
+def turned_back(values: Tensor, symmetry: Tensor) -> Tensor:
+    """Numbers by action `[N, 6]` in kitchens that were turned by `symmetry [N]` -> the same by compass."""
+    return turn_action_values(values, _inverses(values.device)[symmetry])
+
+
+def turned_actions(actions: Tensor, symmetry: Tensor) -> Tensor:
+    """Actions `[N]` by compass -> the same as seen by somebody whose kitchen was turned by `symmetry [N]`."""
+    return turn_actions(actions, symmetry)
+
+
+@cache
+def _turn_north(device: torch.device) -> Tensor:
+    """`[4]`: the turn that takes each direction to the north."""
+    north = 0
+    turns = torch.arange(4)
+    images = torch.stack([turn_actions(torch.tensor(range(4)), int(turn)) for turn in turns])  # [turn, direction]
+    return (images == north).int().argmax(0).to(device)
+
+
+@cache
+def _mirror_sources(device: torch.device) -> Tensor:
+    return torch.tensor(feature_sources(_MIRROR), device=device)
+
+
+@cache
+def _inverses(device: torch.device) -> Tensor:
+    return torch.tensor([inverse(symmetry) for symmetry in range(8)], device=device)

@@ -1,0 +1,100 @@
+"""The soft-Bellman equation of people who pause, on states given by their successors.
+
+    Q_i(s, a) = gamma E_b V_i(s'(a, b))                                        b: the partner's action
+    V_i(s)    = r_i(s) + rho Q_i(s, STAY) + (1 - rho) log sum_a b(a) exp Q_i(s, a)
+    P_i(a|s, h) = rho_i(h) 1[a = STAY] + (1 - rho_i(h)) softmax_a( log b_i(a|h) + Q_i(s, a) )
+
+Plans are made with the habit of everybody's mean, `PlannedHabit`; what a person does next depends on the habit of that
+person after the actions just taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import logsigmoid
+
+from bsdr_torch.kitchens.habit import Habit
+from bsdr_torch.kitchens.networks import multilayer_perceptron
+from bsdr_torch.kitchens.outlook import NUM_FEATURES, Outlook, mirrored
+from bsdr_torch.worlds.overcooked import NUM_ACTIONS, STAY
+
+
+class PlannedHabit(NamedTuple):
+    """The habit that people expect of their future selves.
+
+    Attributes:
+        log_base: `[2, 6]` log b(a), for actions that do something and for those that change nothing.
+        pause: the probability of a pause, a scalar.
+    """
+
+    log_base: Tensor
+    pause: Tensor
+
+
+class ValueNetwork(nn.Module):
+    """V_i(s) = v(s) + e_i . w(s), with v and w from one network and e_i a vector for each person.
+
+    Args:
+        hidden: the widths of the hidden layers.
+        num_humans: how many people there are.
+        rank: the length of e_i; 0 if all people are alike. Somebody never seen has e = 0.
+        dropout: the share of each hidden layer that is left out in training.
+    """
+
+    def __init__(self, hidden: Sequence[int], num_humans: int, rank: int, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.network = multilayer_perceptron(NUM_FEATURES, hidden, 1 + rank, dropout)
+        self.people = nn.Parameter(torch.zeros(num_humans, rank))
+
+    def forward(self, features: Tensor, people: Tensor) -> Tensor:
+        """V of `people [B]` in states with `features [U, F]`, `[U, B]`; in training mode of the states or their mirror.
+
+        Otherwise it is the mean of both, so that nothing changes when a kitchen is mirrored.
+        """
+        if self.training:
+            parts = self.network(mirrored(features) if torch.rand(()) < 0.5 else features)
+        else:
+            parts = (self.network(features) + self.network(mirrored(features))) / 2
+        nobody = self.people.new_zeros((1, self.people.shape[1]))
+        weights = torch.cat([self.people, nobody])[people]
+        values: Tensor = parts[:, :1] + parts[:, 1:] @ weights.T
+        return values
+
+
+def action_values(values: Tensor, ahead: Outlook, partner: Tensor, discount: float, column: Tensor | None) -> Tensor:
+    """Q, the discounted expectation of `values [U, B]` over what the partner may do, `partner [N, 6]`.
+
+    Args:
+        values: V at the states of the outlook, for B people.
+        ahead: the decisions and their successors.
+        partner: the probability of each action of the partner.
+        discount: gamma.
+        column: `[N]`, which of the people decides: the result is `[N, 6]`; None for all of them: `[N, 6, B]`.
+    """
+    if column is None:
+        there = values[ahead.following]  # [N, 6, 6, B]
+        return discount * torch.einsum("nabi,nb->nai", there, partner)
+    there = values.reshape(-1)[ahead.following * values.shape[1] + column.view(-1, 1, 1)]
+    return discount * (there * partner[:, None, :]).sum(2)
+
+
+def backup(action_values: Tensor, no_op: Tensor, habit: PlannedHabit) -> Tensor:
+    """What is to be expected after a decision: `[N, 6] -> [N]`, or `[N, 6, B] -> [N, B]`."""
+    base = torch.where(no_op, habit.log_base[1], habit.log_base[0])
+    if action_values.ndim == 3:
+        base = base[..., None]
+    planned = (base + action_values).logsumexp(1)
+    return habit.pause * action_values[:, STAY] + (1 - habit.pause) * planned
+
+
+def choice_log_probs(habit: Habit, no_op: Tensor, action_values: Tensor) -> Tensor:
+    """log P(a|s, h), `[N, 6]`, of habit and plans."""
+    logits = torch.where(no_op, habit.log_base_no_op, habit.log_base) + action_values
+    deliberate = logits.log_softmax(1) + logsigmoid(-habit.pause)[:, None]
+    stays = torch.logaddexp(deliberate[:, STAY], logsigmoid(habit.pause))
+    is_stay = torch.arange(NUM_ACTIONS, device=logits.device) == STAY
+    return torch.where(is_stay, stays[:, None], deliberate)
