@@ -15,6 +15,7 @@ from bsdr_torch.data.decisions import Decisions
 from bsdr_torch.data.kitchen_people import KitchenPeople
 from bsdr_torch.kitchens.kitchen_model import KitchenModel
 from bsdr_torch.kitchens.predicting import fit
+from bsdr_torch.kitchens.replanning import plan_anew
 from bsdr_torch.rationality import MODELS
 from bsdr_torch.worlds.overcooked import NUM_ACTIONS
 
@@ -40,14 +41,16 @@ class Contender:
         identity: whether it sees who acts.
         seeded: whether chance is involved.
         fitted_on: which parts it learns from.
+        replan: for models that plan: the same model with everything planned anew: `replan(model, data, seed)`.
     """
 
-    fit: Callable[..., Predicts]
+    fit: Callable[..., Any]
     settings: dict[str, Any] = field(default_factory=dict)
     history: int = 0
     identity: bool = False
     seeded: bool = True
     fitted_on: str = "train"
+    replan: Callable[[Any, KitchenPeople, int], Predicts] | None = None
 
 
 def contenders(quick: bool = False) -> dict[str, Contender]:
@@ -61,7 +64,8 @@ def contenders(quick: bool = False) -> dict[str, Contender]:
 
     def add(name: str, model: str, **settings: Any) -> None:
         settings |= {"model": model, "max_epochs": epochs[model]}
-        found[name] = Contender(_train, settings, settings.get("history", 0), settings.get("identity", False))
+        sees = settings.get("history", 0), settings.get("identity", False)
+        found[name] = Contender(_train, settings, *sees, replan=plan_anew if model == "KitchenModel" else None)
 
     for identity in (False, True):
         add("habit" + "-id" * identity, "Cloning", kitchen=False, history=HISTORY, identity=identity)

@@ -25,9 +25,10 @@ from bsdr_torch.metrics import SUMS, KitchenScores
 PROTOCOLS: tuple[Protocol, ...] = get_args(Protocol)
 
 # Part of what results are kept under: raise it when the same settings come to mean something else.
-_VERSION = 1
-_ROWS_AT_ONCE = 8192
-_COLUMNS = {"rollout": pa.int64(), **{name: pa.float64() for name in SUMS}}
+_VERSION = 2
+_ROWS_AT_ONCE = 4096
+_LOSS = SUMS.index("loss")
+_COLUMNS = {"rollout": pa.int64(), **{name: pa.float64() for name in SUMS}, "replanned_loss": pa.float64()}
 
 
 class Task(NamedTuple):
@@ -39,16 +40,30 @@ class Task(NamedTuple):
     seed: int
 
 
+class Measured(NamedTuple):
+    """What was measured of one model.
+
+    Attributes:
+        sums: `[R, 6]`: `SUMS` of each rollout, 0 for those that do not test.
+        replanned_loss: `[R]`, the loss when it plans anew from its reward; NaN if it does not plan.
+    """
+
+    sums: Tensor
+    replanned_loss: Tensor
+
+
 class Results(NamedTuple):
     """What was measured.
 
     Attributes:
         rollouts: R of them: who played where.
-        sums: by model, protocol and seed, `[R, 6]`: `SUMS` of each rollout, 0 for those that do not test.
+        sums: by model, protocol and seed, `Measured.sums`.
+        replanned_loss: the same, `Measured.replanned_loss`.
     """
 
     rollouts: list[RolloutKey]
     sums: dict[tuple[str, Protocol, int], Tensor]
+    replanned_loss: dict[tuple[str, Protocol, int], Tensor]
 
 
 def evaluate(
@@ -65,8 +80,7 @@ def evaluate(
 
     Args:
         contenders: the models, by name.
-        protocols: `rollout`, `human`, `layout`; a model that sees who acts has no row under `human`, where nobody is
-            known.
+        protocols: `rollout`, `human`, `layout`; under `human` everybody who tests is presented as somebody never seen.
         seeds: of the models that chance is involved in; others are fitted once, as seed 0.
         folder: of the prepared games.
         cache: a folder; there is a file for each task, named after it and a digest of everything it depends on.
@@ -79,27 +93,33 @@ def evaluate(
     paths = {task: cache / _file_name(task, contenders[task.model], provenance.checksums, used) for task in names}
     rollouts = KitchenPeople(str(folder), used, history=LONG_HISTORY).rollouts
     found = {task: _kept(path, len(rollouts)) for task, path in paths.items()}
-    missing = [task for task, sums in found.items() if sums is None]
+    missing = [task for task, measured in found.items() if measured is None]
     bar = tqdm(sorted(missing, key=_protocol_and_kitchen), unit="fit", disable=None)
     data_of: tuple[object, KitchenPeople] | None = None
     for task in bar:
         bar.set_description(" ".join(str(word) for word in task if word is not None))
-        sums = _kept(paths[task], len(rollouts))  # another process may have been here since
-        if sums is None:
+        measured = _kept(paths[task], len(rollouts))  # another process may have been here since
+        if measured is None:
             if data_of is None or data_of[0] != task[1:3]:
                 people = KitchenPeople(str(folder), used, task.protocol, task.held_out, history=LONG_HISTORY)
                 data_of = (task[1:3], people)
             contender = contenders[task.model]
-            sums = score(contender.fit(data_of[1], task.seed, **contender.settings), data_of[1]).sums
-            _keep(paths[task], sums)
-        found[task] = sums
-    together: dict[tuple[str, Protocol, int], Tensor] = {}
+            model = contender.fit(data_of[1], task.seed, **contender.settings)
+            sums = score(model, data_of[1]).sums
+            replanned = torch.full_like(sums[:, 0], torch.nan)
+            if contender.replan is not None:
+                replanned = score(contender.replan(model, data_of[1], task.seed), data_of[1]).sums[:, _LOSS]
+            measured = Measured(sums, replanned)
+            _keep(paths[task], measured)
+        found[task] = measured
+    results = Results(rollouts, {}, {})
     for task in names:
         key, part = (task.model, task.protocol, task.seed), found[task]
         assert part is not None
         # Under `layout` each task tests another kitchen.
-        together[key] = together[key] + part if key in together else part
-    return Results(rollouts, together)
+        for kept, of_task in ((results.sums, part.sums), (results.replanned_loss, part.replanned_loss)):
+            kept[key] = kept[key] + of_task if key in kept else of_task
+    return results
 
 
 def tasks(
@@ -116,7 +136,6 @@ def tasks(
         for model, contender in contenders.items()
         for seed in (seeds if contender.seeded else [0])
         for held_out in (layouts if protocol == "layout" else [None])
-        if not (contender.identity and protocol == "human")
     ]
 
 
@@ -172,17 +191,19 @@ def _file_name(task: Task, contender: Contender, checksums: dict[str, str], layo
     return "-".join([*words, digest[:12]]) + ".parquet"
 
 
-def _kept(path: Path, num_rollouts: int) -> Tensor | None:
-    """The sums `[R, 6]` in a file of the cache; None if there is none or it cannot be used."""
+def _kept(path: Path, num_rollouts: int) -> Measured | None:
+    """What a file of the cache holds; None if there is none or it cannot be used."""
     try:
         table = read_columns(path, _COLUMNS)
     except InputError:
         return None
     if table["rollout"].to_pylist() != list(range(num_rollouts)):
         return None
-    return torch.tensor([table[name].to_pylist() for name in SUMS], dtype=torch.float64).T
+    columns = [torch.tensor(table[name].to_pylist(), dtype=torch.float64) for name in (*SUMS, "replanned_loss")]
+    return Measured(torch.stack(columns[:-1], 1), columns[-1])
 
 
-def _keep(path: Path, sums: Tensor) -> None:
-    columns = {"rollout": list(range(len(sums))), **dict(zip(SUMS, sums.T.tolist(), strict=True))}
+def _keep(path: Path, measured: Measured) -> None:
+    columns = {"rollout": list(range(len(measured.sums))), **dict(zip(SUMS, measured.sums.T.tolist(), strict=True))}
+    columns["replanned_loss"] = measured.replanned_loss.tolist()
     write_table(pa.table(columns, schema=pa.schema(_COLUMNS)), path)

@@ -18,7 +18,7 @@ from bsdr_torch.data.arrow_files import write_files
 from bsdr_torch.data.splits import Protocol
 from bsdr_torch.errors import InputError
 from bsdr_torch.evaluation import Results, standard_error
-from bsdr_torch.metrics import MEASURES, kitchen_measures, rollout_measures
+from bsdr_torch.metrics import MEASURES, SUMS, kitchen_measures, rollout_measures
 
 ALL = "all"  # stands for the mean over kitchens where the name of one is expected
 
@@ -56,6 +56,7 @@ def records(results: Results, contenders: Mapping[str, Contender]) -> list[dict[
     for (model, protocol, seed), sums in results.sums.items():
         scores = _scores(results, sums)
         losses = rollout_measures(sums)["ce"]
+        replanned = _replanned(results, [(model, protocol, seed)])
         tested = [name.removesuffix("/ce") for name in scores if name.endswith("/ce")]
         for layout in (*tested, ALL):
             prefix = "" if layout == ALL else f"{layout}/"
@@ -68,7 +69,7 @@ def records(results: Results, contenders: Mapping[str, Contender]) -> list[dict[
                     "layout": layout,
                     "seed": seed,
                     "ce": _finite(scores[f"{prefix}ce"]),
-                    "ce_replanned": None,
+                    "ce_replanned": _finite(replanned[f"{prefix}ce"]) if replanned else None,
                     **{name: _finite(scores[prefix + name]) for name in MEASURES if name != "ce"},
                     "se": _finite(error),
                     "history": contenders[model].history,
@@ -88,7 +89,8 @@ def markdown(results: Results, contenders: Mapping[str, Contender], against: str
         "",
         "Cross-entropy (CE) in nats per step, averaged per game and player, then over those, then over kitchens; no "
         "floor on probabilities. *STAY* is the part of CE about acting at all, *moves* the CE of which action, among "
-        "steps that are not STAY. ± is one standard error by bootstrap over pairs of people; *seeds* is how many, and "
+        "steps that are not STAY, *re-planned* the CE when values are thrown away and planned anew from the reward. "
+        "± is one standard error by bootstrap over pairs of people; *seeds* is how many, and "
         f"the standard deviation of CE between them. *against* is CE less that of `{against}`, paired.",
     ]
     for protocol in dict.fromkeys(protocol for _, protocol, _ in results.sums):
@@ -107,7 +109,13 @@ def figure(results: Results) -> Figure:
         places = [models.index(model) for model in rows]
         heights = [float(_scores(results, _mean(seeds))["ce"]) for seeds in rows.values()]
         errors = [standard_error(_losses(seeds), results.rollouts) for seeds in rows.values()]
-        panel.errorbar(heights, places, xerr=errors, fmt="o", markersize=4, capsize=2)
+        panel.errorbar(heights, places, xerr=errors, fmt="o", markersize=4, capsize=2, label="as trained")
+        again = {m: _replanned(results, [key for key in results.sums if key[:2] == (m, protocol)]) for m in rows}
+        plans = [model for model, found in again.items() if found]
+        if plans:
+            heights = [float(again[model]["ce"]) for model in plans]
+            panel.plot(heights, [models.index(m) for m in plans], "D", markersize=4, mfc="none", label="re-planned")
+            panel.legend(fontsize=7)
         panel.set(title=f"protocol {protocol}", xlabel="cross-entropy (nats per step)")
         panel.grid(axis="x", alpha=0.3)
     panels[0].set_yticks(range(len(models)), models)
@@ -125,12 +133,26 @@ def check_against(against: str, models: Sequence[str]) -> None:
 def _table(results: Results, contenders: Mapping[str, Contender], protocol: Protocol, against: str) -> list[str]:
     rows = _by_model(results, protocol)
     layouts = list(dict.fromkeys(key.layout for key in results.rollouts))
-    heads = ["model", "history", "id", "fitted on", "CE", "against", "STAY", "moves", "accuracy", *layouts, "seeds"]
+    heads = [
+        "model",
+        "history",
+        "id",
+        "fitted on",
+        "CE",
+        "against",
+        "re-planned",
+        "STAY",
+        "moves",
+        "accuracy",
+        *layouts,
+        "seeds",
+    ]
     lines = ["| " + " | ".join(heads) + " |", "|---|" + "---:|" * (len(heads) - 1)]
     for model, seeds in rows.items():
         contender, losses = contenders[model], _losses(seeds)
         scores = _scores(results, _mean(seeds))
         spread = torch.stack([_scores(results, sums)["ce"] for sums in seeds])
+        again = _replanned(results, [key for key in results.sums if key[:2] == (model, protocol)])
         difference = "-"
         if against in rows and against != model:
             gap = losses - _losses(rows[against])
@@ -143,12 +165,24 @@ def _table(results: Results, contenders: Mapping[str, Contender], protocol: Prot
             contender.fitted_on,
             f"{float(scores['ce']):.3f} ± {standard_error(losses, results.rollouts):.3f}",
             difference,
+            f"{float(again['ce']):.3f}" if again else "-",
             *(f"{float(scores[name]):.3f}" for name in ("ce_stay", "ce_moves", "accuracy")),
             *(f"{float(scores[f'{layout}/ce']):.3f}" if f"{layout}/ce" in scores else "-" for layout in layouts),
             f"{len(seeds)} ({float(spread.std()):.3f})" if len(seeds) > 1 else str(len(seeds)),
         ]
         lines.append("| " + " | ".join(cells) + " |")
     return lines
+
+
+def _replanned(results: Results, keys: Sequence[tuple[str, Protocol, int]]) -> dict[str, Tensor]:
+    """The measures of a model that planned anew, over seeds; only `ce` means anything. Nothing if it does not plan."""
+    losses = torch.stack([results.replanned_loss[key] for key in keys]).mean(0)
+    sums = _mean([results.sums[key] for key in keys]).clone()
+    tested = sums[:, SUMS.index("steps")] > 0
+    if bool(losses[tested].isnan().any()):
+        return {}
+    sums[:, SUMS.index("loss")] = torch.where(tested, losses, 0.0)
+    return _scores(results, sums)
 
 
 def _by_model(results: Results, protocol: Protocol) -> dict[str, list[Tensor]]:

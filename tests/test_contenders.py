@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from bsdr_torch.contenders import contenders
+from bsdr_torch.contenders import LONG_HISTORY, contenders
 from bsdr_torch.data.decisions import Decisions, DecisionTable
 from bsdr_torch.data.kitchen_people import KitchenPeople
 from bsdr_torch.data.splits import Part
@@ -28,7 +28,7 @@ def two_futures(data: KitchenPeople, step: int) -> Iterator[Decisions]:
     assert not torch.equal(states, games.states)
     numbers = {human: number for number, human in enumerate(data.humans)}
     for other in (games, replace(games, states=states, actions=actions)):
-        table = DecisionTable.of(other, numbers, history=8)
+        table = DecisionTable.of(other, numbers, history=LONG_HISTORY)
         known = (place <= step).repeat_interleave(2) & (table.humans != POPULATION)
         yield table.gather(known.nonzero()[:, 0])
 

@@ -104,8 +104,12 @@ class KitchenPeople(lightning.LightningDataModule):
     @property
     def named(self) -> list[str]:
         """The kitchens that a model may know by name: none if it is tested in one that is new to it."""
-        trained = [name for name in self.kitchens if len(self._decisions(name, "train"))]
+        trained = self.kitchens_of("train")
         return trained if len(trained) == len(self.kitchens) else []
+
+    def kitchens_of(self, part: Part) -> list[str]:
+        """The kitchens in which a part has decisions."""
+        return [name for name in self.kitchens if len(self._decisions(name, part))]
 
     def steps(self, part: Part) -> dict[str, Decisions]:
         """All decisions of a part by kitchen, in the order of games and time."""

@@ -83,19 +83,19 @@ class KitchenModel(KitchenPredictor):
         history: int = 32,
         identity: bool = True,
         discount: float = 0.9,
-        hidden: list[int] = [256, 256],  # noqa: B006  (never changed; Lightning reads the default)
+        hidden: list[int] = [192, 128],  # noqa: B006  (never changed; Lightning reads the default)
         habit_hidden: list[int] = [128, 128],  # noqa: B006
         partner_hidden: list[int] = [64, 64],  # noqa: B006
         width: int = 64,
         beta_width: int = 8,
         rank: int = 8,
         tie: float = 0.1,
-        beyond: float = 0.25,
+        beyond: float = 0.125,
         prior_scale: float = 0.5,
         offset_scale: float = 0.1,
         learning_rate: float = 2e-3,
         weight_decay: float = 1e-2,
-        dropout: float = 0.1,
+        dropout: float = 0.0,
         habit_dropout: float = 0.1,
         forget: float = 0.1,
     ) -> None:

@@ -11,11 +11,12 @@ from torch import Tensor
 from torch.nn.functional import mse_loss
 from tqdm import trange
 
+from bsdr_torch.data.kitchen_people import KitchenPeople
 from bsdr_torch.kitchens.kitchen_model import KitchenModel
 from bsdr_torch.kitchens.outlook import outlook
 from bsdr_torch.kitchens.planning import ValueNetwork, action_values, backup
 from bsdr_torch.rationality import POPULATION
-from bsdr_torch.worlds.overcooked import NUM_ACTIONS, step
+from bsdr_torch.worlds.overcooked import NUM_ACTIONS, start_states, step, unique_states
 
 
 class Situations(NamedTuple):
@@ -90,6 +91,56 @@ def replan(
             bar.set_postfix(residual=f"{float(loss.detach().sqrt()):.3f}", refresh=False)
     planned.values = fresh.requires_grad_(False).eval()
     return planned
+
+
+def plan_anew(model: KitchenModel, data: KitchenPeople, seed: int = 0, steps_each: int = 300) -> KitchenModel:
+    """`replan` in all kitchens that are tested: where people trained the model, from their situations; else, `imagine`.
+
+    Args:
+        model: a trained model.
+        data: what it was trained on.
+        seed: of planning and imagining.
+        steps_each: optimiser steps for each kitchen, after as many for all of them.
+    """
+    known = data.steps("train")
+    tested = data.kitchens_of("test")
+    situations = {
+        name: Situations(known[name].states, known[name].seats) if name in known else imagine(model, name, seed=seed)
+        for name in tested
+    }
+    return replan(model, situations, steps_each * (1 + len(tested)), seed=seed)
+
+
+@torch.no_grad()
+def imagine(
+    model: KitchenModel, name: str, games: int = 256, steps: int = 200, noise: float = 0.1, seed: int = 0
+) -> Situations:
+    """Situations that two people nobody knows come to in a kitchen, as far as the model can tell, from its start.
+
+    Args:
+        model: a trained model; it need not know anybody in this kitchen.
+        name: the kitchen.
+        games: played side by side.
+        steps: of each game.
+        noise: the share of actions that are random, so that more is seen.
+        seed: of the actions.
+    """
+    layout, habit = model.layout(name), model.planned_habit
+    people = torch.tensor([POPULATION], device=model.device)
+    generator = torch.Generator(model.device).manual_seed(seed)
+    states = start_states(layout, games).to(model.device)
+    seats = torch.tensor([0, 1], device=model.device).repeat(games)
+    seen = [states]
+    for _ in trange(steps, desc=f"imagining {name}", leave=False, disable=None):
+        ahead = outlook(layout, states.repeat_interleave(2, 0), seats)
+        partner = model.partner_probabilities(ahead.partner)
+        future = action_values(model.values(ahead.features, people), ahead, partner, model.discount, None).squeeze(2)
+        chances = (torch.where(ahead.no_op, habit.log_base[1], habit.log_base[0]) + future).softmax(1)
+        actions = torch.multinomial((1 - noise) * chances + noise / NUM_ACTIONS, 1, generator=generator)
+        states = step(layout, states, actions.view(games, 2))[0]
+        seen.append(states)
+    different = unique_states(torch.cat(seen))[0]
+    return Situations(different.repeat(2, 1), torch.arange(2, device=model.device).repeat_interleave(len(different)))
 
 
 def _sample(
