@@ -12,6 +12,7 @@ from torch.nn.functional import nll_loss
 from bsdr_torch import priors
 from bsdr_torch.data.decisions import Decisions
 from bsdr_torch.features import FixedFeatures, MLPFeatures
+from bsdr_torch.kitchens.engines import Engine, Exact, Neural
 from bsdr_torch.kitchens.habit import Habit, HabitNetwork
 from bsdr_torch.kitchens.networks import multilayer_perceptron
 from bsdr_torch.kitchens.outlook import (
@@ -28,7 +29,7 @@ from bsdr_torch.kitchens.outlook import (
 from bsdr_torch.kitchens.planning import PlannedHabit, ValueNetwork, action_values, backup, choice_log_probs
 from bsdr_torch.kitchens.predicting import KitchenPredictor
 from bsdr_torch.rationality import MODELS, Rationality, RationalityKind
-from bsdr_torch.worlds.overcooked import FEATURE_GROUPS, NUM_ACTIONS, STAY, Layout
+from bsdr_torch.worlds.overcooked import FEATURE_GROUPS, NUM_ACTIONS, STAY, Layout, Limits, load_graph
 
 RewardKind = Literal["events", "places", "distances", "learned"]
 
@@ -62,6 +63,9 @@ class KitchenModel(KitchenPredictor):
         width: the number of learned features of cost.
         beta_width: the number of learned features of rationality.
         rank: in how many ways the values of people may differ.
+        planner: values by a `neural` network, or `exact` in kitchens that can be enumerated (see `Limits`), where whole
+            kitchens should be one batch.
+        max_objects: on counters, in an enumerated kitchen.
         tie: the weight of the Bellman residual.
         beyond: the share of states not in the data at which the Bellman equation is asked for, too.
         prior_scale: the spread of theta_beta over people that is expected.
@@ -89,6 +93,8 @@ class KitchenModel(KitchenPredictor):
         width: int = 64,
         beta_width: int = 8,
         rank: int = 8,
+        planner: Literal["neural", "exact"] = "neural",
+        max_objects: int = 0,
         tie: float = 0.1,
         beyond: float = 0.125,
         prior_scale: float = 0.5,
@@ -118,6 +124,11 @@ class KitchenModel(KitchenPredictor):
         nn.init.zeros_(self.rationality.raw_theta_R)
         differ = MODELS[rationality].by_human
         self.values = ValueNetwork(hidden, people, rank * differ, dropout)
+        self.engine: Engine = Neural(self)
+        if planner == "exact":
+            limits = Limits(max_objects=max_objects)
+            graphs = {name: load_graph(layout, limits) for name, layout in self.layouts.items()}
+            self.engine = Exact(self, graphs, self.engine)
         self.register_buffer("planned_log_base", torch.zeros(2, NUM_ACTIONS))
         self.register_buffer("planned_pause", torch.tensor(0.3))
         self.planned_log_base: Tensor
@@ -150,16 +161,11 @@ class KitchenModel(KitchenPredictor):
         return PlannedHabit(self.planned_log_base.clone(), self.planned_pause.clone())  # training moves them on
 
     def residual(self, ahead: Outlook, people: Tensor, column: Tensor | None) -> Tensor:
-        """V - r - backup, by how much the Bellman equation is missed: `[N]`, or `[N, B]` without a `column`."""
+        """By how much the network misses the Bellman equation: `[N]`, or `[N, B]` without a `column`."""
         values = self.values(ahead.features, people)
-        own = values[ahead.own]
-        reward = self.reward(ahead.features[ahead.own], people)
-        if column is not None:
-            own, reward = (of.gather(1, column[:, None]).squeeze(1) for of in (own, reward))
         partner = self.partner_probabilities(ahead.partner).detach()
         future = action_values(values, ahead, partner, self.discount, column)
-        missed: Tensor = own - reward - backup(future, ahead.no_op, self.planned_habit)
-        return missed
+        return self._missed(values, future, ahead, people, column)
 
     def log_prior(self) -> Tensor:
         """log P(theta), up to a constant."""
@@ -219,7 +225,7 @@ class KitchenModel(KitchenPredictor):
     def _choices(self, batch: Decisions, ahead: Outlook) -> tuple[Tensor, Habit, Tensor]:
         """log P(action) `[N, 6]`, habit, and the Bellman residual `[N]`, for the person who decides."""
         people, column = torch.unique(batch.humans, return_inverse=True)
-        values = self.values(ahead.features, people)
+        values = self.engine(self.layout(batch.layout), ahead.states, ahead.features, people)
         partner = self.partner_probabilities(ahead.partner).detach()
         future = action_values(values, ahead, partner, self.discount, column)
         kitchen = torch.full_like(batch.humans, self.number(batch.layout))
@@ -227,9 +233,16 @@ class KitchenModel(KitchenPredictor):
         log_probs = choice_log_probs(habit, ahead.no_op, future)
         if not self.training:
             return log_probs, habit, log_probs.new_zeros(0)
+        if not isinstance(self.engine, Neural):  # the network learns what the exact values are
+            return log_probs, habit, self.residual(ahead, people, column)
+        return log_probs, habit, self._missed(values, future, ahead, people, column)
+
+    def _missed(self, values: Tensor, future: Tensor, ahead: Outlook, people: Tensor, column: Tensor | None) -> Tensor:
+        """V - r - backup, of values `[U, B]` and what they say of the future."""
         own, reward = values[ahead.own], self.reward(ahead.features[ahead.own], people)
-        own, reward = (of.gather(1, column[:, None]).squeeze(1) for of in (own, reward))
-        return log_probs, habit, own - reward - backup(future, ahead.no_op, self.planned_habit)
+        if column is not None:
+            own, reward = (of.gather(1, column[:, None]).squeeze(1) for of in (own, reward))
+        return own - reward - backup(future, ahead.no_op, self.planned_habit)
 
     def _residual_beyond(self, layout: Layout, batch: Decisions, ahead: Outlook, many: int) -> Tensor:
         """The residual at states that the deciding players could have come to."""
