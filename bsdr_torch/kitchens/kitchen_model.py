@@ -14,6 +14,7 @@ from bsdr_torch.data.decisions import Decisions
 from bsdr_torch.features import FixedFeatures, MLPFeatures
 from bsdr_torch.kitchens.engines import Engine, Exact, Neural
 from bsdr_torch.kitchens.habit import Habit, HabitNetwork
+from bsdr_torch.kitchens.made_up import made_up_kitchen, made_up_states
 from bsdr_torch.kitchens.networks import multilayer_perceptron
 from bsdr_torch.kitchens.outlook import (
     NUM_FEATURES,
@@ -67,7 +68,8 @@ class KitchenModel(KitchenPredictor):
             kitchens should be one batch.
         max_objects: on counters, in an enumerated kitchen.
         tie: the weight of the Bellman residual.
-        beyond: the share of states not in the data at which the Bellman equation is asked for, too.
+        beyond: how many situations that nobody was in, as a share of a batch, the Bellman equation is to hold in, too.
+        made_up: the number of random kitchens that those are in.
         prior_scale: the spread of theta_beta over people that is expected.
         offset_scale: standard deviation of a person's offset of theta_R, for irleed.
         learning_rate: of AdamW, at its height.
@@ -96,7 +98,8 @@ class KitchenModel(KitchenPredictor):
         planner: Literal["neural", "exact"] = "neural",
         max_objects: int = 0,
         tie: float = 0.1,
-        beyond: float = 0.125,
+        beyond: float = 0.25,
+        made_up: int = 16,
         prior_scale: float = 0.5,
         offset_scale: float = 0.1,
         learning_rate: float = 2e-3,
@@ -129,6 +132,9 @@ class KitchenModel(KitchenPredictor):
             limits = Limits(max_objects=max_objects)
             graphs = {name: load_graph(layout, limits) for name, layout in self.layouts.items()}
             self.engine = Exact(self, graphs, self.engine)
+        generator = torch.Generator().manual_seed(0)
+        like = next(iter(self.layouts.values()))
+        self._made_up = [made_up_kitchen(like, generator) for _ in range(made_up)]
         self.register_buffer("planned_log_base", torch.zeros(2, NUM_ACTIONS))
         self.register_buffer("planned_pause", torch.tensor(0.3))
         self.planned_log_base: Tensor
@@ -189,7 +195,7 @@ class KitchenModel(KitchenPredictor):
         unseen = residual.new_zeros(())
         many = round(self.hparams["beyond"] * len(batch.actions))
         if many:
-            unseen = self._residual_beyond(layout, batch, ahead, many).square().mean()
+            unseen = self._residual_beyond(batch, many).square().mean()
         partner = self._partner_loss(layout, batch)
         log_prior = self.log_prior()
         share = len(batch.actions) * max(1, int(self.trainer.num_training_batches))
@@ -244,14 +250,13 @@ class KitchenModel(KitchenPredictor):
             own, reward = (of.gather(1, column[:, None]).squeeze(1) for of in (own, reward))
         return own - reward - backup(future, ahead.no_op, self.planned_habit)
 
-    def _residual_beyond(self, layout: Layout, batch: Decisions, ahead: Outlook, many: int) -> Tensor:
-        """The residual at states that the deciding players could have come to."""
-        rows = torch.randint(len(batch.actions), (many,), device=self.device)
-        joint = torch.randint(NUM_ACTIONS**2, (many,), device=self.device)
-        places = ahead.following.flatten(1)[rows, joint]
-        beyond = outlook(layout, ahead.states[places], torch.zeros_like(rows))
-        people, column = torch.unique(batch.humans[rows], return_inverse=True)
-        return self.residual(beyond, people, column)
+    def _residual_beyond(self, batch: Decisions, many: int) -> Tensor:
+        """The residual in situations that nobody was in, in a kitchen that does not exist."""
+        kitchen = self._made_up[int(torch.randint(len(self._made_up), ()))]
+        generator = torch.Generator().manual_seed(int(torch.randint(2**31, ())))
+        states = made_up_states(kitchen, many, generator).to(self.device)
+        people, column = torch.unique(batch.humans[:many], return_inverse=True)
+        return self.residual(outlook(kitchen, states, torch.zeros_like(column)), people, column)
 
     def _partner_loss(self, layout: Layout, batch: Decisions) -> Tensor:
         """Cross-entropy of the network that stands for partners: anybody, seen without their past."""
