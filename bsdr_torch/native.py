@@ -43,7 +43,7 @@ def cache_folder() -> Path:
 
 
 class NativeSweeps:
-    """The three operations of a `Backup` on contiguous tables `[S, B]` in memory."""
+    """The operations of a `Backup` on contiguous tables `[S, B]` in memory."""
 
     def __init__(
         self,
@@ -60,13 +60,13 @@ class NativeSweeps:
         self._sweep = library[f"sweep_{suffix}"]
         self._outflow = library[f"outflow_{suffix}"]
         self._arrivals = library[f"arrivals_{suffix}"]
+        self._advance = library[f"advance_{suffix}"]
+        self._mdp, self._dtype = mdp, dtype
         S, A, K = mdp.next_state.shape
         probability = None if mdp.probability is None else mdp.probability.to(dtype).contiguous()
         term = None if action_term is None else action_term.to(dtype).contiguous()
         next_state, terminal = mdp.next_state.contiguous(), mdp.terminal
         pause = None if pause is None else pause.to(dtype).contiguous()
-        self._incoming = mdp.incoming
-        self._chance = None if self._incoming.chance is None else self._incoming.chance.to(dtype)
         self._kept = (next_state, probability, terminal, term, pause)  # what the pointers below point to
         strides = (0, 0, 0) if term is None else (*term.expand(S, A, -1).stride()[:2], int(term.shape[2] > 1))
         self._problem = _Problem(
@@ -94,14 +94,31 @@ class NativeSweeps:
 
     def arrivals(self, flow: Tensor, out: Tensor) -> None:
         """Where the flow `[S, A, B]` arrives, discounted."""
-        incoming = self._incoming
+        incoming = self._mdp.incoming
+        chance = None if incoming.chance is None else incoming.chance.to(self._dtype)
         self._arrivals(
             self._at(flow),
             _pointer(flow),
             _pointer(incoming.offset),
             _pointer(incoming.source),
-            _pointer(self._chance),
+            _pointer(chance),
             _pointer(out),
+        )
+
+    @property
+    def fuses_advance(self) -> bool:
+        """Whether `advance` is the faster way: threads that share the states work twice on what is in reach of both."""
+        return 16 * self._mdp.reach <= self._mdp.num_states
+
+    def advance(self, next_values: Tensor, weight: Tensor, visits: Tensor, out: Tensor) -> None:
+        """One step of the adjoint in one pass; `out` is not `weight`."""
+        self._advance(
+            self._at(weight),
+            _pointer(next_values),
+            _pointer(weight),
+            _pointer(visits),
+            _pointer(out),
+            self._mdp.reach,
         )
 
     def _at(self, table: Tensor) -> int:
@@ -147,7 +164,7 @@ def _library() -> dict[str, ctypes._NamedFuncPointer] | None:
     library = ctypes.CDLL(str(path))
     functions = {}
     for suffix in _SUFFIX.values():
-        for name, arguments in (("sweep", 4), ("outflow", 4), ("arrivals", 6)):
+        for name, arguments in (("sweep", 4), ("outflow", 4), ("arrivals", 6), ("advance", 6)):
             function = library[f"{name}_{suffix}"]
             function.argtypes, function.restype = [ctypes.c_void_p] * arguments, None
             functions[f"{name}_{suffix}"] = function

@@ -150,16 +150,23 @@ def push_forward(
     `later` are V_1 .. V_T, `weight [S, B]` is used up, `added` is `[T, S, B]`.
     """
     visits, taken, paused = torch.zeros_like(weight), None, None
-    flow = weight.new_empty(weight.shape[0], backup.num_actions, weight.shape[1])
+    fused = backup.fuses_advance and term is None and not pauses
+    if fused:
+        spare = torch.empty_like(weight)
+    else:
+        flow = weight.new_empty(weight.shape[0], backup.num_actions, weight.shape[1])
     for t, next_values in enumerate(later):
-        visits += weight
-        backup.outflow(next_values, backup.chosen(weight), flow)
-        if term is not None:
-            taken = _like(flow, term) if taken is None else taken.add_(_like(flow, term))
-        if pauses:
-            gain = (weight * backup.gain_of_pausing(next_values)).sum(0)
-            paused = gain if paused is None else paused + gain
-        backup.push(flow, weight, weight)
+        if fused:
+            weight, spare = backup.advance(next_values, weight, visits, spare), weight
+        else:
+            visits += weight
+            backup.outflow(next_values, backup.chosen(weight), flow)
+            if term is not None:
+                taken = _like(flow, term) if taken is None else taken.add_(_like(flow, term))
+            if pauses:
+                gain = (weight * backup.gain_of_pausing(next_values)).sum(0)
+                paused = gain if paused is None else paused + gain
+            backup.push(flow, weight, weight)
         if added is not None:
             weight += added[t]
     return Gradient(visits, taken, paused)

@@ -105,6 +105,17 @@ class Backup:
             chosen[:, self._stay] += paused
         return self.arrivals(chosen, out)
 
+    @property
+    def fuses_advance(self) -> bool:
+        """Whether `advance` can be had."""
+        return self._native is not None and self._native.fuses_advance
+
+    def advance(self, next_values: Tensor, weight: Tensor, visits: Tensor, out: Tensor) -> Tensor:
+        """Adds the weight to the visits and gives the weight of the next step: `outflow` and `push` in one pass."""
+        assert self._native is not None, "callers ask fuses_advance first"
+        self._native.advance(next_values, weight, visits, out)
+        return out
+
     def chosen(self, weight: Tensor) -> Tensor:
         """The part of the weight `[S, B]` that does not pause."""
         return weight if self._pause is None else weight * (1 - self._pause)

@@ -78,6 +78,30 @@ def test_every_path_agrees_in_float32_up_to_rounding(path: str, kind: str) -> No
     torch.testing.assert_close({k: v.double() for k, v in actual.items()}, expected, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_worlds_whose_actions_lead_to_neighbours_give_what_the_plain_path_gives(path: str, kind: str) -> None:
+    mdp = neighbours(random_mdp(kind, rng(2), S=70, A=5, K=3))
+    for B in (1, 3, 37):
+        for pause in (False, True):
+            problem = soft_bellman.Problem(horizon=7, discount=0.9, stay=0)
+            if pause:
+                problem["pause"] = torch.rand(B, generator=rng(6), dtype=torch.float64)
+            reward = torch.randn(70, B, generator=rng(5), dtype=torch.float64)
+            expected = soft_bellman.visitation(mdp, reward, **problem, solver=PLAIN)
+            actual = soft_bellman.visitation(mdp, reward, **problem, solver=PATHS[path])
+            torch.testing.assert_close(actual, expected, rtol=1e-9, atol=1e-9)
+
+
+def neighbours(mdp: TabularMDP) -> TabularMDP:
+    """The same world where an action leads at most two states further, so that the adjoint is one pass."""
+    states = torch.arange(mdp.num_states)[:, None, None]
+    near = (states + mdp.next_state % 5 - 2).clamp(0, mdp.num_states - 1)
+    start = torch.zeros_like(mdp.start)
+    start[mdp.num_states // 2] = 1.0  # most states are not reached, which is a case of its own
+    return TabularMDP(near, start, mdp.probability, mdp.terminal, mdp.allowed)
+
+
 def test_compiled_sweeps_give_what_the_plain_ones_give() -> None:
     mdp = random_mdp("everything", rng(2), S=9, A=4)
     expected = solved(mdp, 5, PLAIN, torch.float64, horizon=3)
@@ -145,8 +169,10 @@ def test_a_view_of_memory_that_is_reused_gives_what_its_clone_gives_with_checkpo
         torch.testing.assert_close(actual, torch.autograd.grad(expected.sum(), clone))
 
 
-def test_the_number_of_threads_does_not_change_a_single_bit() -> None:
+@pytest.mark.parametrize("near", [False, True])
+def test_the_number_of_threads_does_not_change_a_single_bit(near: bool) -> None:
     mdp = random_mdp("shared", rng(1), S=3500, A=3, K=4)  # S x B is enough for threads to start
+    mdp = neighbours(mdp) if near else mdp
     reward = torch.randn(3500, 20, generator=rng(2))
     threads = torch.get_num_threads()
     try:
