@@ -105,10 +105,12 @@ class NativeSweeps:
             _pointer(out),
         )
 
-    @property
-    def fuses_advance(self) -> bool:
-        """Whether `advance` is the faster way: threads that share the states work twice on what is in reach of both."""
-        return 16 * self._mdp.reach <= self._mdp.num_states
+    def fuses_advance(self, table: Tensor) -> bool:
+        """Whether `advance` is the faster way for a table `[S, B]`: see the two conditions."""
+        # With few humans the numbers that arrive in a state are added one by one, and `arrivals` does that better.
+        whole_lines = table.shape[1] * table.element_size() >= 64
+        # Threads that share the states all look at what is in reach of theirs.
+        return whole_lines and 16 * self._mdp.reach <= self._mdp.num_states
 
     def advance(self, next_values: Tensor, weight: Tensor, visits: Tensor, out: Tensor) -> None:
         """One step of the adjoint in one pass; `out` is not `weight`."""
