@@ -1,15 +1,13 @@
-"""Every path of the engine gives what the plain one gives: kernels, checkpoints, chunks, starts, threads, processes."""
+"""Every path of the engine gives what the plain one gives: kernels, checkpoints, chunks, starts, threads."""
 
 from __future__ import annotations
 
 import logging
 import math
-import socket
 from pathlib import Path
 
 import pytest
 import torch
-import torch.distributed
 from torch import Tensor
 
 from bsdr_torch import native, soft_bellman
@@ -268,30 +266,3 @@ def test_the_library_is_compiled_once_for_a_machine(monkeypatch: pytest.MonkeyPa
         assert [(path, path.stat().st_mtime_ns) for path in (tmp_path / "bsdr_torch").iterdir()] == [(made, written)]
     finally:
         native._library.cache_clear()
-
-
-def shared_gradient(rank: int, ranks: int, port: int, out: Path | None) -> Tensor:
-    """The gradient to a cost all humans share, each process solving its own humans."""
-    if ranks > 1:
-        address = f"tcp://127.0.0.1:{port}"
-        torch.distributed.init_process_group("gloo", init_method=address, rank=rank, world_size=ranks)
-    mdp = random_mdp("stochastic", rng(1), S=12)
-    cost = torch.randn(12, generator=rng(2), dtype=torch.float64).requires_grad_()
-    beta = torch.rand(6, generator=rng(3), dtype=torch.float64)[rank::ranks]
-    soft_bellman.log_partition(mdp, -cost[:, None] * beta, horizon=9).sum().backward()
-    assert cost.grad is not None
-    if ranks > 1:
-        torch.distributed.all_reduce(cost.grad)
-        torch.distributed.destroy_process_group()
-    if out is not None and rank == 0:
-        torch.save(cost.grad, out)
-    return cost.grad
-
-
-def test_two_processes_give_the_gradient_that_one_gives(tmp_path: Path) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    out = tmp_path / "gradient.pt"
-    torch.multiprocessing.spawn(shared_gradient, (2, port, out), nprocs=2)
-    torch.testing.assert_close(torch.load(out), shared_gradient(0, 1, 0, None), rtol=0.0, atol=1e-12)
