@@ -10,6 +10,7 @@ import os
 import platform
 import shutil
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -22,6 +23,7 @@ _SOURCE = Path(__file__).with_name("sweeps.cpp")
 _COMMON = ("-std=c++17", "-O3", "-shared", "-fPIC", "-Wno-psabi")
 # The first set a compiler accepts is used: all there is, then without vectors of this processor, then one thread.
 _FLAGS = (("-march=native", "-mprefer-vector-width=512", "-fopenmp"), ("-fopenmp",), ())
+_HUGE_PAGE, _MADV_HUGEPAGE = 2**21, 14
 _SUFFIX = {torch.float32: "float", torch.float64: "double"}
 _log = logging.getLogger(__name__)
 
@@ -40,6 +42,20 @@ def cache_folder() -> Path:
             return folder
     except OSError:
         return Path(tempfile.mkdtemp(prefix="bsdr_torch-"))
+
+
+def prefer_huge_pages(table: Tensor) -> Tensor:
+    """Asks Linux to back a new table with large pages, and returns it; elsewhere it only returns it.
+
+    The system hands out large tables page by page as they are first written, and takes them back when they are freed:
+    with pages of 4 kB that takes as long as the sweeps that fill them.
+    """
+    if table.device.type == "cpu" and sys.platform == "linux":
+        begin = -(-table.data_ptr() // _HUGE_PAGE) * _HUGE_PAGE
+        size = (table.data_ptr() + table.nbytes - begin) // _HUGE_PAGE * _HUGE_PAGE
+        if size > 0:
+            ctypes.CDLL(None).madvise(ctypes.c_void_p(begin), ctypes.c_size_t(size), _MADV_HUGEPAGE)  # it may refuse
+    return table
 
 
 class NativeSweeps:
