@@ -216,11 +216,13 @@ inline void store(const Place& at, const Tile<T>& tile, const Row& row) {
     }
 }
 
+// By words and not by lanes: of that compilers make a few instructions.
 template <typename T>
 inline bool is_zero(const Tile<T>& tile) {
-    bool zero = true;
-    for (int i = 0; i < LANES<T>; ++i) zero &= tile[i] == T(0);
-    return zero;
+    std::int64_t words[WIDTH / sizeof(std::int64_t)], any = 0;
+    std::memcpy(words, &tile, WIDTH);
+    for (const std::int64_t word : words) any |= word;
+    return any == 0;
 }
 
 // number(i) for all humans of the i-th state.
@@ -393,18 +395,21 @@ struct Advance {
     template <Shape X>
     INLINE void arrive(const Place& at, int i, std::int64_t a, const Tile<T>& flow) {
         const std::int64_t pair = (at.s + i) * p.A + a;
-        const int cols = X == Shape::ROW ? LANES<T> : X == Shape::COLUMN ? 1 : at.cols;
+        const T discount = T(p.discount);
+        if (p.probability == nullptr) return add<X>(at, i, p.next_state[pair], discount * flow);
         const T* chance = static_cast<const T*>(p.probability) + (p.action_stride == 0 ? at.s + i : pair) * p.K;
-        for (std::int64_t k = 0; k < p.K; ++k) {
-            const std::int64_t target = p.next_state[pair * p.K + k];
-            if (target < begin || target >= end) continue;
-            const T share = T(p.discount) * (p.probability == nullptr ? T(1) : chance[k]);
-            T* row = out + target * p.B + at.b;
-            if (X == Shape::ROW)
-                *reinterpret_cast<Loose<T>*>(row) += share * flow;
-            else
-                for (int j = 0; j < cols; ++j) row[j] += share * flow[i * cols + j];
-        }
+        for (std::int64_t k = 0; k < p.K; ++k)
+            add<X>(at, i, p.next_state[pair * p.K + k], discount * chance[k] * flow);
+    }
+
+    template <Shape X>
+    INLINE void add(const Place& at, int i, std::int64_t target, const Tile<T>& arriving) {
+        if (target < begin || target >= end) return;
+        T* row = out + target * p.B + at.b;
+        if (X == Shape::ROW)
+            *reinterpret_cast<Loose<T>*>(row) += arriving;
+        else
+            for (int j = 0; j < at.cols; ++j) row[j] += arriving[i * at.cols + j];
     }
 };
 
