@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from bsdr_torch.native import prefer_huge_pages
 from bsdr_torch.sweeps import Backup
 
 
@@ -22,7 +23,7 @@ class LaterValues:
         self._backup, self._horizon, self._stride = backup, horizon, stride
         # The reward is swept with again later, when its owner may have reused its memory.
         self._reward = reward if stride == 1 else reward.clone()
-        self._kept = reward.new_empty(-(-horizon // stride), *reward.shape)  # the last row is V_T
+        self._kept = _tables(-(-horizon // stride), reward)  # the last row is V_T
         if horizon > 0:
             self._kept[-1].zero_()
         values = torch.zeros_like(reward)
@@ -37,7 +38,7 @@ class LaterValues:
         if self._stride == 1:
             yield from self._kept
             return
-        segment = self._reward.new_empty(self._stride - 1, *self._reward.shape)
+        segment = _tables(self._stride - 1, self._reward)
         for row, last in enumerate(self._kept):
             steps = min(self._stride, self._horizon - row * self._stride)
             values = last
@@ -57,7 +58,7 @@ def values_alone(backup: Backup, reward: Tensor, horizon: int) -> Tensor:
 
 def all_values(backup: Backup, reward: Tensor, horizon: int) -> Tensor:
     """All V_t, `[T+1, S, B]`, with V_T = 0."""
-    table = reward.new_empty(horizon + 1, *reward.shape)
+    table = _tables(horizon + 1, reward)
     table[horizon].zero_()
     for t in range(horizon - 1, -1, -1):
         backup.sweep(reward, table[t + 1], table[t])
@@ -67,3 +68,7 @@ def all_values(backup: Backup, reward: Tensor, horizon: int) -> Tensor:
 def least_stride(horizon: int) -> int:
     """The stride that keeps the fewest tables."""
     return max(1, math.isqrt(horizon))
+
+
+def _tables(count: int, like: Tensor) -> Tensor:
+    return prefer_huge_pages(like.new_empty(count, *like.shape))

@@ -19,6 +19,7 @@ from bsdr_torch.priors import PriorKind
 from bsdr_torch.rationality import Gauge, LinkKind, Rationality, RationalityKind
 from bsdr_torch.saved_models import SavedModel
 from bsdr_torch.soft_bellman import Problem, action_log_probs, initial_values, soft_values
+from bsdr_torch.solver import Solver, WarmStart
 from bsdr_torch.worlds.gridworld import GridWorld
 
 
@@ -73,6 +74,7 @@ class HumanModel(SavedModel):
         self.worlds = {world.name: world for world in map(GridWorld.from_spec, worlds)}
         self.humans = list(humans)
         self._mdps = {name: world.mdp for name, world in self.worlds.items()}
+        self._warm_starts = {name: WarmStart() for name in self.worlds}  # of use where people plan without a horizon
         for i, (for_cost, for_beta) in enumerate(self._observations(features, share_features, view_radius)):
             self.register_buffer(f"cost_observation_{i}", for_cost, persistent=False)
             self.register_buffer(f"beta_observation_{i}", for_beta, persistent=False)
@@ -192,7 +194,8 @@ class HumanModel(SavedModel):
             raise InputError(f"the model does not know the world {world!r}; it knows {', '.join(self.worlds)}")
         self._mdps[world] = self._mdps[world].to(self.device)
         mdp = self._mdps[world]
-        return mdp, grid_problem(mdp, self.worlds[world].horizon, self.rationality.raw_theta_R.dtype)
+        problem = grid_problem(mdp, self.worlds[world].horizon, self.rationality.raw_theta_R.dtype)
+        return mdp, problem | {"solver": Solver(warm_start=self._warm_starts[world])}
 
     def _features(self, world: str) -> tuple[Tensor, Tensor]:
         """phi_R and phi_beta of all states, `[S, F_R]` and `[S, F_beta]`."""

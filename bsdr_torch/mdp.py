@@ -107,6 +107,12 @@ class TabularMDP:
         return self.next_state.device
 
     @cached_property
+    def reach(self) -> int:
+        """How far an action can lead, in numbers of states: little where neighbours have numbers that are close."""
+        states = torch.arange(self.num_states, dtype=torch.int32, device=self.device)
+        return max(int((after - states[:, None]).abs().max()) for after in self.next_state.unbind(2))
+
+    @cached_property
     def incoming(self) -> Incoming:
         """The transpose of the graph, made on first use: what a state receives without scattered writes."""
         S, A, K = self.next_state.shape

@@ -10,6 +10,7 @@ import os
 import platform
 import shutil
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -22,6 +23,7 @@ _SOURCE = Path(__file__).with_name("sweeps.cpp")
 _COMMON = ("-std=c++17", "-O3", "-shared", "-fPIC", "-Wno-psabi")
 # The first set a compiler accepts is used: all there is, then without vectors of this processor, then one thread.
 _FLAGS = (("-march=native", "-mprefer-vector-width=512", "-fopenmp"), ("-fopenmp",), ())
+_HUGE_PAGE, _MADV_HUGEPAGE = 2**21, 14
 _SUFFIX = {torch.float32: "float", torch.float64: "double"}
 _log = logging.getLogger(__name__)
 
@@ -42,8 +44,22 @@ def cache_folder() -> Path:
         return Path(tempfile.mkdtemp(prefix="bsdr_torch-"))
 
 
+def prefer_huge_pages(table: Tensor) -> Tensor:
+    """Asks Linux to back a new table with large pages, and returns it; elsewhere it only returns it.
+
+    The system hands out large tables page by page as they are first written, and takes them back when they are freed:
+    with pages of 4 kB that takes as long as the sweeps that fill them.
+    """
+    if table.device.type == "cpu" and sys.platform == "linux":
+        begin = -(-table.data_ptr() // _HUGE_PAGE) * _HUGE_PAGE
+        size = (table.data_ptr() + table.nbytes - begin) // _HUGE_PAGE * _HUGE_PAGE
+        if size > 0:
+            ctypes.CDLL(None).madvise(ctypes.c_void_p(begin), ctypes.c_size_t(size), _MADV_HUGEPAGE)  # it may refuse
+    return table
+
+
 class NativeSweeps:
-    """The three operations of a `Backup` on contiguous tables `[S, B]` in memory."""
+    """The operations of a `Backup` on contiguous tables `[S, B]` in memory."""
 
     def __init__(
         self,
@@ -60,13 +76,13 @@ class NativeSweeps:
         self._sweep = library[f"sweep_{suffix}"]
         self._outflow = library[f"outflow_{suffix}"]
         self._arrivals = library[f"arrivals_{suffix}"]
+        self._advance = library[f"advance_{suffix}"]
+        self._mdp, self._dtype = mdp, dtype
         S, A, K = mdp.next_state.shape
         probability = None if mdp.probability is None else mdp.probability.to(dtype).contiguous()
         term = None if action_term is None else action_term.to(dtype).contiguous()
         next_state, terminal = mdp.next_state.contiguous(), mdp.terminal
         pause = None if pause is None else pause.to(dtype).contiguous()
-        self._incoming = mdp.incoming
-        self._chance = None if self._incoming.chance is None else self._incoming.chance.to(dtype)
         self._kept = (next_state, probability, terminal, term, pause)  # what the pointers below point to
         strides = (0, 0, 0) if term is None else (*term.expand(S, A, -1).stride()[:2], int(term.shape[2] > 1))
         self._problem = _Problem(
@@ -94,14 +110,33 @@ class NativeSweeps:
 
     def arrivals(self, flow: Tensor, out: Tensor) -> None:
         """Where the flow `[S, A, B]` arrives, discounted."""
-        incoming = self._incoming
+        incoming = self._mdp.incoming
+        chance = None if incoming.chance is None else incoming.chance.to(self._dtype)
         self._arrivals(
             self._at(flow),
             _pointer(flow),
             _pointer(incoming.offset),
             _pointer(incoming.source),
-            _pointer(self._chance),
+            _pointer(chance),
             _pointer(out),
+        )
+
+    def fuses_advance(self, table: Tensor) -> bool:
+        """Whether `advance` is the faster way for a table `[S, B]`: see the two conditions."""
+        # With few humans the numbers that arrive in a state are added one by one, and `arrivals` does that better.
+        whole_lines = table.shape[1] * table.element_size() >= 64
+        # Threads that share the states all look at what is in reach of theirs.
+        return whole_lines and 16 * self._mdp.reach <= self._mdp.num_states
+
+    def advance(self, next_values: Tensor, weight: Tensor, visits: Tensor, out: Tensor) -> None:
+        """One step of the adjoint in one pass; `out` is not `weight`."""
+        self._advance(
+            self._at(weight),
+            _pointer(next_values),
+            _pointer(weight),
+            _pointer(visits),
+            _pointer(out),
+            self._mdp.reach,
         )
 
     def _at(self, table: Tensor) -> int:
@@ -147,7 +182,7 @@ def _library() -> dict[str, ctypes._NamedFuncPointer] | None:
     library = ctypes.CDLL(str(path))
     functions = {}
     for suffix in _SUFFIX.values():
-        for name, arguments in (("sweep", 4), ("outflow", 4), ("arrivals", 6)):
+        for name, arguments in (("sweep", 4), ("outflow", 4), ("arrivals", 6), ("advance", 6)):
             function = library[f"{name}_{suffix}"]
             function.argtypes, function.restype = [ctypes.c_void_p] * arguments, None
             functions[f"{name}_{suffix}"] = function

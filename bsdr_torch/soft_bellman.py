@@ -11,6 +11,7 @@ Rewards are `[S, B]`, humans or hypotheses in the minor dimension, and everythin
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple, Unpack
 
 import torch
@@ -230,25 +231,37 @@ class _Table(torch.autograd.Function):
 
 
 class _InitialValues(torch.autograd.Function):
-    """V_0. Keeps the later values, or as many of them as the memory budget allows; the fixed point, if endless."""
+    """V_0 of all states. Keeps what the gradient needs where the memory budget holds it for all humans at once.
+
+    Elsewhere it keeps nothing but the problem, and the backward pass solves it again, chunk by chunk of humans.
+    """
 
     @staticmethod
     def forward(
         ctx: Any, reward: Tensor, action_term: Tensor | None, pause: Tensor | None, mdp: TabularMDP, problem: Problem
     ) -> Tensor:
+        parts = _parts(reward, action_term, pause, problem)
         if not any(ctx.needs_input_grad[:3]):
-            return _values_alone(reward.contiguous(), action_term, pause, mdp, problem)
-        ctx.solution = _solution(reward.contiguous(), action_term, pause, mdp, problem)
+            return torch.cat([_values_alone(part, mdp, problem) for part in parts], dim=1)
         ctx.save_for_backward(action_term, pause)
-        values: Tensor = ctx.solution.initial
-        return values.clone()
+        ctx.mdp, ctx.problem, ctx.reward = mdp, problem, None
+        chunks = len(solver_of(problem).chunks(problem.get("horizon"), reward))
+        if chunks == 1 or problem.get("horizon") is None:
+            ctx.solutions = [_solution(part, mdp, problem) for part in parts]
+            return torch.cat([solution.initial for solution in ctx.solutions], dim=1)
+        ctx.reward = reward.clone()  # its owner may reuse the memory
+        return torch.cat([_values_alone(part, mdp, problem) for part in parts], dim=1)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        action_term, _ = ctx.saved_tensors  # complains if somebody wrote to what the solution shares
-        gradient = ctx.solution.gradient(grad.contiguous(), *_wanted(ctx, action_term))
-        return *_reduced(gradient, action_term), None, None
+        action_term, pause = ctx.saved_tensors  # complains if somebody wrote to what the solution shares
+        like = grad if ctx.reward is None else ctx.reward
+        gradients = []
+        for i, part in enumerate(_parts(like, action_term, pause, ctx.problem)):
+            solution = ctx.solutions[i] if ctx.reward is None else _solution(part, ctx.mdp, ctx.problem)
+            gradients.append(solution.gradient(grad[:, part.humans].contiguous(), *_wanted(ctx, part.action_term)))
+        return *_reduced(_joined(gradients), action_term), None, None
 
 
 class _LogPartition(torch.autograd.Function):
@@ -261,22 +274,20 @@ class _LogPartition(torch.autograd.Function):
         start = mdp.start.to(reward.dtype)
         log_z: list[Tensor] = []
         gradients: list[Gradient] = []
-        for humans in solver_of(problem).chunks(problem.get("horizon"), reward):
-            part, term = reward[:, humans].contiguous(), _columns(action_term, humans)
-            pauses = None if pause is None else pause[humans]
+        for part in _parts(reward, action_term, pause, problem):
             if any(ctx.needs_input_grad[:3]):
-                solution = _solution(part, term, pauses, mdp, problem, first=humans.start)
-                values, weight = solution.initial, start[:, None].expand_as(part).contiguous()
-                gradients.append(solution.gradient(weight, *_wanted(ctx, term)))
+                solution = _solution(part, mdp, problem)
+                values, weight = solution.initial, start[:, None].expand_as(part.reward).contiguous()
+                gradients.append(solution.gradient(weight, *_wanted(ctx, part.action_term)))
             else:
-                values = _values_alone(part, term, pauses, mdp, problem, humans.start)
+                values = _values_alone(part, mdp, problem)
             check_resolution(values)
             log_z.append(start @ values)
         ctx.set_materialize_grads(False)
         if gradients:
-            ctx.save_for_backward(*(None if g[0] is None else torch.cat(g, -1) for g in zip(*gradients, strict=True)))
+            ctx.save_for_backward(*_joined(gradients))
         ctx.term_shape = None if action_term is None else action_term.shape
-        return torch.cat(log_z) if log_z else reward.new_zeros(0)
+        return torch.cat(log_z)
 
     @staticmethod
     @once_differentiable
@@ -293,33 +304,50 @@ class _LogPartition(torch.autograd.Function):
         )
 
 
-def _solution(
-    reward: Tensor,
-    action_term: Tensor | None,
-    pause: Tensor | None,
-    mdp: TabularMDP,
-    problem: Problem,
-    first: int = 0,
-) -> FiniteHorizon | Endless:
-    backup, horizon = backup_of(mdp, reward.dtype, action_term, pause, problem), problem.get("horizon")
+class _Part(NamedTuple):
+    """A problem for the humans of some columns, as contiguous tables."""
+
+    humans: slice
+    reward: Tensor
+    action_term: Tensor | None
+    pause: Tensor | None
+
+
+def _parts(reward: Tensor, action_term: Tensor | None, pause: Tensor | None, problem: Problem) -> Iterator[_Part]:
+    """The problem in chunks of humans that fit the memory budget; one of no humans where there are none."""
+    for humans in solver_of(problem).chunks(problem.get("horizon"), reward):
+        yield _Part(
+            humans,
+            reward[:, humans].contiguous(),
+            action_term if action_term is None or action_term.shape[2] == 1 else action_term[..., humans],
+            None if pause is None else pause[humans],
+        )
+
+
+def _joined(gradients: list[Gradient]) -> Gradient:
+    """The gradient of all humans from those of chunks."""
+    visits, taken, paused = (None if g[0] is None else torch.cat(g, -1) for g in zip(*gradients, strict=True))
+    assert visits is not None
+    return Gradient(visits, taken, paused)
+
+
+def _solution(part: _Part, mdp: TabularMDP, problem: Problem) -> FiniteHorizon | Endless:
+    backup, horizon = _backup(part, mdp, problem), problem.get("horizon")
     if horizon is None:
-        return Endless(backup, reward, solver_of(problem), first)
-    return FiniteHorizon(backup, reward, horizon, solver_of(problem))
+        return Endless(backup, part.reward, solver_of(problem), part.humans.start)
+    return FiniteHorizon(backup, part.reward, horizon, solver_of(problem))
 
 
-def _values_alone(
-    reward: Tensor,
-    action_term: Tensor | None,
-    pause: Tensor | None,
-    mdp: TabularMDP,
-    problem: Problem,
-    first: int = 0,
-) -> Tensor:
+def _values_alone(part: _Part, mdp: TabularMDP, problem: Problem) -> Tensor:
     """V_0 `[S, B]` where no gradient is asked for."""
     horizon = problem.get("horizon")
     if horizon is None:
-        return _solution(reward, action_term, pause, mdp, problem, first).initial
-    return values_alone(backup_of(mdp, reward.dtype, action_term, pause, problem), reward, horizon)
+        return _solution(part, mdp, problem).initial
+    return values_alone(_backup(part, mdp, problem), part.reward, horizon)
+
+
+def _backup(part: _Part, mdp: TabularMDP, problem: Problem) -> Backup:
+    return backup_of(mdp, part.reward.dtype, part.action_term, part.pause, problem)
 
 
 def _wanted(ctx: Any, action_term: Tensor | None) -> tuple[Tensor | None, bool]:
@@ -331,11 +359,6 @@ def _reduced(gradient: Gradient, action_term: Tensor | None) -> tuple[Tensor | N
     """The gradient in the shapes of the inputs."""
     taken = None if gradient.taken is None or action_term is None else gradient.taken.sum_to_size(action_term.shape)
     return gradient.visits, taken, gradient.paused
-
-
-def _columns(term: Tensor | None, humans: slice) -> Tensor | None:
-    """The part of a term `[.., B or 1]` that belongs to some humans."""
-    return term if term is None or term.shape[2] == 1 else term[..., humans]
 
 
 def _without_habit(mdp: TabularMDP, reward: Tensor, problem: Problem) -> Backup:

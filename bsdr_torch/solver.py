@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
@@ -61,7 +61,7 @@ class Solver:
         fits = horizon * table.nelement() * table.element_size() <= self.memory_budget
         return 1 if fits else least_stride(horizon)
 
-    def chunks(self, horizon: int | None, table: Tensor) -> Iterator[slice]:
+    def chunks(self, horizon: int | None, table: Tensor) -> list[slice]:
         """Columns of `table [S, B]` whose values fit the budget together, with checkpoints if it must be."""
         S, B = table.shape
         per_human = max(1, S * table.element_size())
@@ -71,7 +71,7 @@ class Solver:
         for tables in (steps, -(-steps // stride) + stride):
             humans = humans or self.memory_budget // (tables * per_human) // CHUNK * CHUNK
         humans = max(humans, CHUNK)
-        return (slice(first, first + humans) for first in range(0, max(B, 1), humans))
+        return [slice(first, first + humans) for first in range(0, max(B, 1), humans)]
 
 
 class Gradient(NamedTuple):
@@ -150,16 +150,23 @@ def push_forward(
     `later` are V_1 .. V_T, `weight [S, B]` is used up, `added` is `[T, S, B]`.
     """
     visits, taken, paused = torch.zeros_like(weight), None, None
-    flow = weight.new_empty(weight.shape[0], backup.num_actions, weight.shape[1])
+    fused = backup.fuses_advance(weight) and term is None and not pauses
+    if fused:
+        spare = torch.empty_like(weight)
+    else:
+        flow = weight.new_empty(weight.shape[0], backup.num_actions, weight.shape[1])
     for t, next_values in enumerate(later):
-        visits += weight
-        backup.outflow(next_values, backup.chosen(weight), flow)
-        if term is not None:
-            taken = _like(flow, term) if taken is None else taken.add_(_like(flow, term))
-        if pauses:
-            gain = (weight * backup.gain_of_pausing(next_values)).sum(0)
-            paused = gain if paused is None else paused + gain
-        backup.push(flow, weight, weight)
+        if fused:
+            weight, spare = backup.advance(next_values, weight, visits, spare), weight
+        else:
+            visits += weight
+            backup.outflow(next_values, backup.chosen(weight), flow)
+            if term is not None:
+                taken = _like(flow, term) if taken is None else taken.add_(_like(flow, term))
+            if pauses:
+                gain = (weight * backup.gain_of_pausing(next_values)).sum(0)
+                paused = gain if paused is None else paused + gain
+            backup.push(flow, weight, weight)
         if added is not None:
             weight += added[t]
     return Gradient(visits, taken, paused)

@@ -7,10 +7,14 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 #include <vector>
 #if defined(__SSE__)
 #include <xmmintrin.h>
 #endif
+
+// Left to itself the compiler calls the work on a tile, which then loads its constants for every tile.
+#define INLINE __attribute__((always_inline)) inline
 
 namespace {
 
@@ -22,21 +26,25 @@ constexpr int WIDTH = 32;
 constexpr int WIDTH = 16;
 #endif
 
-// Vectors of GCC and Clang: operators work lane by lane.
+// Vectors of GCC and Clang: operators work lane by lane. `Loose` is a vector anywhere in memory.
 template <typename T>
 struct Vector;
 template <>
 struct Vector<float> {
     typedef float Real __attribute__((vector_size(WIDTH)));
+    typedef float Loose __attribute__((vector_size(WIDTH), aligned(alignof(float))));
     typedef std::int32_t Int __attribute__((vector_size(WIDTH)));
 };
 template <>
 struct Vector<double> {
     typedef double Real __attribute__((vector_size(WIDTH)));
+    typedef double Loose __attribute__((vector_size(WIDTH), aligned(alignof(double))));
     typedef std::int64_t Int __attribute__((vector_size(WIDTH)));
 };
 template <typename T>
 using Tile = typename Vector<T>::Real;
+template <typename T>
+using Loose = typename Vector<T>::Loose;
 template <typename T>
 using Bits = typename Vector<T>::Int;
 template <typename T>
@@ -72,7 +80,8 @@ struct Format<double> {
 template <typename T>
 inline Tile<T> exp_nonpositive(Tile<T> x) {
     using F = Format<T>;
-    const Tile<T> bounded = F::lowest < x ? x : F::lowest + Tile<T>{};
+    const Tile<T> lowest = F::lowest + Tile<T>{};
+    const Tile<T> bounded = x > lowest ? x : lowest;
     const Tile<T> shifted = bounded * T(1.44269504088896340736) + F::shift;  // its last bits are n + bias, rounded
     const Tile<T> r = bounded - (shifted - F::shift) * T(0.69314718055994530942);
     Tile<T> sum = F::exp[0] + Tile<T>{};
@@ -136,42 +145,52 @@ struct FlushSubnormals {
 #endif
 };
 
-// Calls worker.tile<shape>(place) for all tiles, in any order; each thread works with its own copy of the worker.
-template <typename T, typename Worker>
-void for_tiles(const Problem& p, const Worker& prototype) {
+template <typename T>
+int states_per_tile(const Problem& p) {
+    return p.B >= LANES<T> ? 1 : int(LANES<T> / p.B);
+}
+
+// Calls work(begin, end) for the states of each thread, which are whole tiles.
+template <typename T, typename Work>
+void for_parts(const Problem& p, const Work& work) {
     if (p.B == 0) return;
-    const int rows = p.B >= LANES<T> ? 1 : int(LANES<T> / p.B);
-    const std::int64_t groups = (p.S + rows - 1) / rows;
     // Threads wait for each other at the end of a sweep: where a sweep takes a tenth of a millisecond it does not pay, and
     // on a machine that others use it costs far more than it saves.
-#pragma omp parallel num_threads(int(p.threads)) if (p.threads > 1 && p.S * p.B >= 65536)
-    {
+    const std::int64_t parts = p.S * p.B >= 65536 ? p.threads : 1;
+    const std::int64_t rows = states_per_tile<T>(p), groups = (p.S + rows - 1) / rows;
+#pragma omp parallel for num_threads(int(parts)) schedule(static) if (parts > 1)
+    for (std::int64_t part = 0; part < parts; ++part) {
         const FlushSubnormals flush;
-        Worker worker = prototype;
-#pragma omp for schedule(static) nowait
-        for (std::int64_t group = 0; group < groups; ++group)
-            for (std::int64_t b = 0; b < p.B; b += LANES<T>) {
-                const std::int64_t s = group * rows;
-                const Place at{s, b, int(std::min<std::int64_t>(rows, p.S - s)),
-                               int(std::min<std::int64_t>(LANES<T>, p.B - b))};
-                if (at.cols == LANES<T>)
-                    worker.template tile<Shape::ROW>(at);
-                else if (at.cols == 1 && at.rows == LANES<T>)
-                    worker.template tile<Shape::COLUMN>(at);
-                else
-                    worker.template tile<Shape::REST>(at);
-            }
+        work(groups * part / parts * rows, std::min(p.S, groups * (part + 1) / parts * rows));
     }
+}
+
+// Calls worker.tile<shape>(place) for the tiles of the states from `begin` to before `end`, in order.
+template <typename T, typename Worker>
+void for_tiles(const Problem& p, Worker& worker, std::int64_t begin, std::int64_t end) {
+    const std::int64_t B = p.B, rows = states_per_tile<T>(p);
+    if (B % LANES<T> == 0) {  // a loop of its own, so that nothing but the common case is in it
+        for (std::int64_t s = begin; s < end; ++s)
+            for (std::int64_t b = 0; b < B; b += LANES<T>) worker.template tile<Shape::ROW>(Place{s, b, 1, LANES<T>});
+        return;
+    }
+    for (std::int64_t s = begin; s < end; s += rows)
+        for (std::int64_t b = 0; b < B; b += LANES<T>) {
+            const Place at{s, b, int(std::min(rows, end - s)), int(std::min<std::int64_t>(LANES<T>, B - b))};
+            if (at.cols == LANES<T>)
+                worker.template tile<Shape::ROW>(at);
+            else if (at.cols == 1 && at.rows == LANES<T>)
+                worker.template tile<Shape::COLUMN>(at);
+            else
+                worker.template tile<Shape::REST>(at);
+        }
 }
 
 // Reads or writes the lanes of a tile; `row(i)` is where the numbers of its i-th state begin.
 template <typename T, Shape X, typename Row>
 inline Tile<T> load(const Place& at, const Row& row) {
+    if (X == Shape::ROW) return *reinterpret_cast<const Loose<T>*>(row(0));
     Tile<T> tile;
-    if (X == Shape::ROW) {
-        std::memcpy(&tile, row(0), WIDTH);
-        return tile;
-    }
     T lane[LANES<T>] = {};
     if (X == Shape::COLUMN) {
         for (int i = 0; i < LANES<T>; ++i) lane[i] = *row(i);
@@ -185,7 +204,7 @@ inline Tile<T> load(const Place& at, const Row& row) {
 template <typename T, Shape X, typename Row>
 inline void store(const Place& at, const Tile<T>& tile, const Row& row) {
     if (X == Shape::ROW) {
-        std::memcpy(row(0), &tile, WIDTH);
+        *reinterpret_cast<Loose<T>*>(row(0)) = tile;
         return;
     }
     T lane[LANES<T>];
@@ -195,6 +214,15 @@ inline void store(const Place& at, const Tile<T>& tile, const Row& row) {
     } else {
         for (int i = 0; i < at.rows; ++i) std::copy_n(lane + i * at.cols, at.cols, row(i));
     }
+}
+
+// By words and not by lanes: of that compilers make a few instructions.
+template <typename T>
+inline bool is_zero(const Tile<T>& tile) {
+    std::int64_t words[WIDTH / sizeof(std::int64_t)], any = 0;
+    std::memcpy(words, &tile, WIDTH);
+    for (const std::int64_t word : words) any |= word;
+    return any == 0;
 }
 
 // number(i) for all humans of the i-th state.
@@ -221,7 +249,9 @@ inline void action_values(const Problem& p, const Place& at, const T* values, Ti
     values += at.b;
     if (p.probability == nullptr) {
         for (std::int64_t a = 0; a < A; ++a)
-            q[a] = discount * load<T, X>(at, [=](int i) { return values + next[i * A + a] * B; });
+            q[a] = load<T, X>(at, [=](int i) { return values + next[i * A + a] * B; });
+        if (discount != T(1))
+            for (std::int64_t a = 0; a < A; ++a) q[a] *= discount;
     } else {
         // The rows of a later state are asked for now: there are too many for the processor to foresee.
         const std::int32_t* ahead = at.s + AHEAD < p.S ? next + AHEAD * A * K : next;
@@ -258,6 +288,13 @@ inline void exponentiate(const Problem& p, Tile<T>* q, Tile<T>& top, Tile<T>& to
     for (std::int64_t a = 0; a < A; ++a) total += q[a] = exp_nonpositive<T>(q[a] - top);
 }
 
+// 1 where the trajectory goes on, 0 where it ends.
+template <typename T, Shape X>
+inline Tile<T> going_on(const Problem& p, const Place& at) {
+    if (p.terminal == nullptr) return T(1) + Tile<T>{};
+    return spread<T, X>(at, [&](int i) { return T(!p.terminal[at.s + i]); });
+}
+
 // V(s) = r(s) + log sum_a exp q(a); r(s) alone where the trajectory ends.
 template <typename T, int N>
 struct Sweep {
@@ -268,7 +305,7 @@ struct Sweep {
     std::vector<Tile<T>> scratch;
 
     template <Shape X>
-    void tile(const Place& at) {
+    INLINE void tile(const Place& at) {
         Tile<T> stay, top, total, fixed[N + 1];
         Tile<T>* q = N > 0 ? fixed : scratch.data();
         action_values<T, X, N>(p, at, values, q, stay);
@@ -278,12 +315,22 @@ struct Sweep {
             const Tile<T> rho = load<T, X>(at, [&](int) { return static_cast<const T*>(p.pause) + at.b; });
             future = rho * stay + (T(1) - rho) * future;
         }
-        if (p.terminal != nullptr) future *= spread<T, X>(at, [&](int i) { return T(!p.terminal[at.s + i]); });
+        if (p.terminal != nullptr) future *= going_on<T, X>(p, at);
         const std::int64_t first = at.s * p.B + at.b;
         const Tile<T> gain = load<T, X>(at, [&](int i) { return reward + first + i * p.B; });
         store<T, X>(at, gain + future, [&](int i) { return out + first + i * p.B; });
     }
 };
+
+// flow[a] = weight pi(a|s).
+template <typename T, Shape X, int N>
+inline void leave(const Problem& p, const Place& at, const T* values, const Tile<T>& weight, Tile<T>* flow) {
+    Tile<T> stay, top, total;
+    action_values<T, X, N>(p, at, values, flow, stay);
+    exponentiate<T, N>(p, flow, top, total);
+    const Tile<T> scale = weight / total;
+    for (std::int64_t a = 0; a < (N > 0 ? N : p.A); ++a) flow[a] *= scale;
+}
 
 // flow(s, a) = weight(s) pi(a|s): how much of the weight leaves each state by each action; nothing where it ends.
 template <typename T, int N>
@@ -295,16 +342,74 @@ struct Outflow {
     std::vector<Tile<T>> scratch;
 
     template <Shape X>
-    void tile(const Place& at) {
-        Tile<T> stay, top, total, fixed[N + 1];
-        Tile<T>* q = N > 0 ? fixed : scratch.data();
-        action_values<T, X, N>(p, at, values, q, stay);
-        exponentiate<T, N>(p, q, top, total);
-        Tile<T> scale = load<T, X>(at, [&](int i) { return weight + (at.s + i) * p.B + at.b; }) / total;
-        if (p.terminal != nullptr) scale *= spread<T, X>(at, [&](int i) { return T(!p.terminal[at.s + i]); });
+    INLINE void tile(const Place& at) {
+        Tile<T> fixed[N + 1];
+        Tile<T>* leaving = N > 0 ? fixed : scratch.data();
+        const Tile<T> here = load<T, X>(at, [&](int i) { return weight + (at.s + i) * p.B + at.b; });
+        leave<T, X, N>(p, at, values, here * going_on<T, X>(p, at), leaving);
         const std::int64_t A = N > 0 ? N : p.A;
         for (std::int64_t a = 0; a < A; ++a)
-            store<T, X>(at, q[a] * scale, [&](int i) { return flow + ((at.s + i) * A + a) * p.B + at.b; });
+            store<T, X>(at, leaving[a], [&](int i) { return flow + ((at.s + i) * A + a) * p.B + at.b; });
+    }
+};
+
+// One step of the adjoint: visits(s) += weight(s), and out(s') = what arrives in s' of the weight that leaves every s.
+// It is Outflow and Arrivals in one pass, without a flow of size [S, A, B]. A thread writes to the states that are its own
+// and looks at all sources within reach of them, in increasing order, so that the sums do not depend on the threads.
+template <typename T, int N>
+struct Advance {
+    const Problem& p;
+    const T* values;
+    const T* weight;
+    T* visits;
+    T* out;
+    std::int64_t reach;       // no action leads further away, in numbers of states
+    std::int64_t begin, end;  // the states that are its own
+    std::vector<Tile<T>> scratch;
+    std::int64_t cleared = begin;
+
+    template <Shape X>
+    INLINE void tile(const Place& at) {
+        // Not before anything can arrive, so that the row is still in the cache when it does.
+        for (; cleared < std::min(end, at.s + at.rows + reach); ++cleared) std::fill_n(out + cleared * p.B, p.B, T(0));
+        const std::int64_t first = at.s * p.B + at.b;
+        Tile<T> leaving = load<T, X>(at, [&](int i) { return weight + first + i * p.B; });
+        if (is_zero<T>(leaving)) return;  // nobody can be here at this time, which is common
+        if (begin <= at.s && at.s < end) {
+            const Tile<T> before = load<T, X>(at, [&](int i) { return visits + first + i * p.B; });
+            store<T, X>(at, before + leaving, [&](int i) { return visits + first + i * p.B; });
+        }
+        leaving *= going_on<T, X>(p, at);
+        Tile<T> fixed[N + 1], paused{};
+        Tile<T>* flow = N > 0 ? fixed : scratch.data();
+        if (p.pause != nullptr)
+            paused = leaving * load<T, X>(at, [&](int) { return static_cast<const T*>(p.pause) + at.b; });
+        leave<T, X, N>(p, at, values, leaving - paused, flow);
+        if (p.pause != nullptr) flow[p.stay] += paused;
+        const std::int64_t A = N > 0 ? N : p.A;
+        for (int i = 0; i < (X == Shape::ROW ? 1 : at.rows); ++i)
+            for (std::int64_t a = 0; a < A; ++a) arrive<X>(at, i, a, flow[a]);
+    }
+
+    // Adds what leaves the i-th state of a tile by an action to the rows it leads to.
+    template <Shape X>
+    INLINE void arrive(const Place& at, int i, std::int64_t a, const Tile<T>& flow) {
+        const std::int64_t pair = (at.s + i) * p.A + a;
+        const T discount = T(p.discount);
+        if (p.probability == nullptr) return add<X>(at, i, p.next_state[pair], discount * flow);
+        const T* chance = static_cast<const T*>(p.probability) + (p.action_stride == 0 ? at.s + i : pair) * p.K;
+        for (std::int64_t k = 0; k < p.K; ++k)
+            add<X>(at, i, p.next_state[pair * p.K + k], discount * chance[k] * flow);
+    }
+
+    template <Shape X>
+    INLINE void add(const Place& at, int i, std::int64_t target, const Tile<T>& arriving) {
+        if (target < begin || target >= end) return;
+        T* row = out + target * p.B + at.b;
+        if (X == Shape::ROW)
+            *reinterpret_cast<Loose<T>*>(row) += arriving;
+        else
+            for (int j = 0; j < at.cols; ++j) row[j] += arriving[i * at.cols + j];
     }
 };
 
@@ -320,7 +425,7 @@ struct Arrivals {
     T* out;
 
     template <Shape X>
-    void tile(const Place& at) {
+    INLINE void tile(const Place& at) {
         const int cols = X == Shape::ROW ? LANES<T> : X == Shape::COLUMN ? 1 : at.cols;
         for (std::int64_t s = at.s; s < at.s + at.rows; ++s) {
             alignas(WIDTH) T sum[LANES<T>] = {};
@@ -334,25 +439,57 @@ struct Arrivals {
     }
 };
 
-// Grids have five actions and kitchens six.
+// Calls use(N) with the number of actions as a constant: grids have five and kitchens six.
+template <typename Use>
+void with_actions(std::int64_t A, const Use& use) {
+    if (A == 5)
+        use(std::integral_constant<int, 5>{});
+    else if (A == 6)
+        use(std::integral_constant<int, 6>{});
+    else
+        use(std::integral_constant<int, 0>{});
+}
+
 template <typename T>
 void sweep(const Problem& p, const T* reward, const T* values, T* out) {
-    if (p.A == 5)
-        for_tiles<T>(p, Sweep<T, 5>{p, reward, values, out, {}});
-    else if (p.A == 6)
-        for_tiles<T>(p, Sweep<T, 6>{p, reward, values, out, {}});
-    else
-        for_tiles<T>(p, Sweep<T, 0>{p, reward, values, out, std::vector<Tile<T>>(p.A)});
+    with_actions(p.A, [&](auto N) {
+        for_parts<T>(p, [&](std::int64_t begin, std::int64_t end) {
+            Sweep<T, N> worker{p, reward, values, out, std::vector<Tile<T>>(p.A)};
+            for_tiles<T>(p, worker, begin, end);
+        });
+    });
 }
 
 template <typename T>
 void outflow(const Problem& p, const T* values, const T* weight, T* flow) {
-    if (p.A == 5)
-        for_tiles<T>(p, Outflow<T, 5>{p, values, weight, flow, {}});
-    else if (p.A == 6)
-        for_tiles<T>(p, Outflow<T, 6>{p, values, weight, flow, {}});
-    else
-        for_tiles<T>(p, Outflow<T, 0>{p, values, weight, flow, std::vector<Tile<T>>(p.A)});
+    with_actions(p.A, [&](auto N) {
+        for_parts<T>(p, [&](std::int64_t begin, std::int64_t end) {
+            Outflow<T, N> worker{p, values, weight, flow, std::vector<Tile<T>>(p.A)};
+            for_tiles<T>(p, worker, begin, end);
+        });
+    });
+}
+
+template <typename T>
+void arrivals(const Problem& p, const T* flow, const std::int64_t* offset, const std::int32_t* source, const T* chance,
+              T* out) {
+    for_parts<T>(p, [&](std::int64_t begin, std::int64_t end) {
+        Arrivals<T> worker{p, flow, offset, source, chance, out};
+        for_tiles<T>(p, worker, begin, end);
+    });
+}
+
+template <typename T>
+void advance(const Problem& p, const T* values, const T* weight, T* visits, T* out, std::int64_t reach) {
+    const std::int64_t rows = states_per_tile<T>(p);
+    with_actions(p.A, [&](auto N) {
+        for_parts<T>(p, [&](std::int64_t begin, std::int64_t end) {
+            Advance<T, N> worker{p, values, weight, visits, out, reach, begin, end, std::vector<Tile<T>>(p.A)};
+            const std::int64_t first = std::max<std::int64_t>(0, begin - reach) / rows * rows;
+            const std::int64_t last = (end + reach + rows - 1) / rows * rows;
+            for_tiles<T>(p, worker, first, std::min(p.S, last));
+        });
+    });
 }
 
 }  // namespace
@@ -364,7 +501,10 @@ void outflow(const Problem& p, const T* values, const T* weight, T* flow) {
     }                                                                                                              \
     void arrivals_##T(const Problem* p, const T* flow, const std::int64_t* offset, const std::int32_t* source,     \
                       const T* chance, T* out) {                                                                   \
-        for_tiles<T>(*p, Arrivals<T>{*p, flow, offset, source, chance, out});                                      \
+        arrivals(*p, flow, offset, source, chance, out);                                                           \
+    }                                                                                                              \
+    void advance_##T(const Problem* p, const T* values, const T* weight, T* visits, T* out, std::int64_t reach) {  \
+        advance(*p, values, weight, visits, out, reach);                                                           \
     }
 
 extern "C" {

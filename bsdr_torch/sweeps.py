@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import functools
 import logging
+import warnings
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any, Literal
 
 import torch
@@ -50,6 +52,7 @@ class Backup:
         kernel: Kernel = "auto",
     ) -> None:
         self.num_actions = mdp.num_actions
+        self._mdp, self._dtype = mdp, dtype
         self._pause, self._stay = pause, stay
         self._discount = discount
         # One entry per outcome: [S * A] and [S, A or 1, 1].
@@ -90,7 +93,9 @@ class Backup:
         if self._native is not None:
             self._native.arrivals(flow, out)
             return out
-        out.zero_()
+        if flow.device.type == "cpu":
+            return torch.addmm(out, self._transpose, flow.flatten(0, 1), beta=0.0, alpha=self._discount, out=out)
+        out.zero_()  # on a GPU atomic writes win, and torch.use_deterministic_algorithms does without them
         for k, next_state in enumerate(self._next_state):
             moved = flow if self._probability is None else flow * self._probability[k]
             out.index_add_(0, next_state, moved.flatten(0, 1), alpha=self._discount)
@@ -104,6 +109,16 @@ class Backup:
                 paused.masked_fill_(self._terminal, 0.0)
             chosen[:, self._stay] += paused
         return self.arrivals(chosen, out)
+
+    def fuses_advance(self, table: Tensor) -> bool:
+        """Whether `advance` can be had, and pays, for tables like this `[S, B]`."""
+        return self._native is not None and self._native.fuses_advance(table)
+
+    def advance(self, next_values: Tensor, weight: Tensor, visits: Tensor, out: Tensor) -> Tensor:
+        """Adds the weight to the visits and gives the weight of the next step: `outflow` and `push` in one pass."""
+        assert self._native is not None, "callers ask fuses_advance first"
+        self._native.advance(next_values, weight, visits, out)
+        return out
 
     def chosen(self, weight: Tensor) -> Tensor:
         """The part of the weight `[S, B]` that does not pause."""
@@ -123,6 +138,16 @@ class Backup:
         """V_t from V_{t+1} where another rule than the soft maximum chooses, `[S, B]`."""
         future = reduce(self.action_values(next_values))
         return reward + (future if self._terminal is None else future.masked_fill(self._terminal, 0.0))
+
+    @cached_property
+    def _transpose(self) -> Tensor:
+        """The chance of arriving in s' after the pair (s, a), `[S, S A]`, sparse: its rows need no scattered writes."""
+        offset, source, chance = self._mdp.incoming
+        chance = torch.ones(source.shape) if chance is None else chance
+        shape = (self._mdp.num_states, self._mdp.num_states * self.num_actions)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta")
+            return torch.sparse_csr_tensor(offset, source.long(), chance.to(self._dtype), shape, check_invariants=False)
 
     def _transitions(self) -> tuple[list[Tensor], list[Tensor] | None, float, Tensor | None]:
         return self._next_state, self._probability, self._discount, self._action_term

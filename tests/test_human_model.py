@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import logging
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,9 @@ from bsdr_torch.errors import InputError
 from bsdr_torch.human_model import HumanModel
 from bsdr_torch.objective import map_loss
 from bsdr_torch.soft_bellman import soft_values
+from tests import ddp_program
 
+ROOT = Path(__file__).parents[1]
 logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
 
 
@@ -133,6 +137,22 @@ def test_training_resumes_to_the_same_result(tmp_path: Path, optimizer: Any) -> 
     resumed.fit(second, data, ckpt_path=tmp_path / "half" / "last.ckpt", weights_only=True)
     assert not torch.equal(parameters(first), parameters(whole))
     torch.testing.assert_close(parameters(second), parameters(whole), rtol=0, atol=0)
+
+
+def test_two_ddp_processes_train_to_the_parameters_of_one(tmp_path: Path) -> None:
+    out = tmp_path / "parameters.pt"
+    command = [sys.executable, "-m", "tests.ddp_program", "2", str(out)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    torch.testing.assert_close(torch.load(out), ddp_program.fit(1), rtol=0.0, atol=1e-10)
+
+
+def test_endless_problems_start_where_the_last_step_ended() -> None:
+    data = people()
+    model = HumanModel(data.specs, data.humans)
+    first, second = (model._planning("two_rooms")[1]["solver"].warm_start for _ in range(2))
+    assert first is not None
+    assert first is second
 
 
 def test_bad_checkpoints_are_refused_with_their_name(tmp_path: Path) -> None:

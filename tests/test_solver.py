@@ -1,15 +1,13 @@
-"""Every path of the engine gives what the plain one gives: kernels, checkpoints, chunks, starts, threads, processes."""
+"""Every path of the engine gives what the plain one gives: kernels, checkpoints, chunks, starts, threads."""
 
 from __future__ import annotations
 
 import logging
 import math
-import socket
 from pathlib import Path
 
 import pytest
 import torch
-import torch.distributed
 from torch import Tensor
 
 from bsdr_torch import native, soft_bellman
@@ -76,6 +74,30 @@ def test_every_path_agrees_in_float32_up_to_rounding(path: str, kind: str) -> No
     expected = solved(mdp, 20, PLAIN, torch.float64, horizon=7)
     actual = solved(mdp, 20, PATHS[path], torch.float32, horizon=7)
     torch.testing.assert_close({k: v.double() for k, v in actual.items()}, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_worlds_whose_actions_lead_to_neighbours_give_what_the_plain_path_gives(path: str, kind: str) -> None:
+    mdp = neighbours(random_mdp(kind, rng(2), S=70, A=5, K=3))
+    for B in (1, 3, 37):
+        for pause in (False, True):
+            problem = soft_bellman.Problem(horizon=7, discount=0.9, stay=0)
+            if pause:
+                problem["pause"] = torch.rand(B, generator=rng(6), dtype=torch.float64)
+            reward = torch.randn(70, B, generator=rng(5), dtype=torch.float64)
+            expected = soft_bellman.visitation(mdp, reward, **problem, solver=PLAIN)
+            actual = soft_bellman.visitation(mdp, reward, **problem, solver=PATHS[path])
+            torch.testing.assert_close(actual, expected, rtol=1e-9, atol=1e-9)
+
+
+def neighbours(mdp: TabularMDP) -> TabularMDP:
+    """The same world where an action leads at most two states further, so that the adjoint is one pass."""
+    states = torch.arange(mdp.num_states)[:, None, None]
+    near = (states + mdp.next_state % 5 - 2).clamp(0, mdp.num_states - 1)
+    start = torch.zeros_like(mdp.start)
+    start[mdp.num_states // 2] = 1.0  # most states are not reached, which is a case of its own
+    return TabularMDP(near, start, mdp.probability, mdp.terminal, mdp.allowed)
 
 
 def test_compiled_sweeps_give_what_the_plain_ones_give() -> None:
@@ -145,8 +167,10 @@ def test_a_view_of_memory_that_is_reused_gives_what_its_clone_gives_with_checkpo
         torch.testing.assert_close(actual, torch.autograd.grad(expected.sum(), clone))
 
 
-def test_the_number_of_threads_does_not_change_a_single_bit() -> None:
+@pytest.mark.parametrize("near", [False, True])
+def test_the_number_of_threads_does_not_change_a_single_bit(near: bool) -> None:
     mdp = random_mdp("shared", rng(1), S=3500, A=3, K=4)  # S x B is enough for threads to start
+    mdp = neighbours(mdp) if near else mdp
     reward = torch.randn(3500, 20, generator=rng(2))
     threads = torch.get_num_threads()
     try:
@@ -242,30 +266,3 @@ def test_the_library_is_compiled_once_for_a_machine(monkeypatch: pytest.MonkeyPa
         assert [(path, path.stat().st_mtime_ns) for path in (tmp_path / "bsdr_torch").iterdir()] == [(made, written)]
     finally:
         native._library.cache_clear()
-
-
-def shared_gradient(rank: int, ranks: int, port: int, out: Path | None) -> Tensor:
-    """The gradient to a cost all humans share, each process solving its own humans."""
-    if ranks > 1:
-        address = f"tcp://127.0.0.1:{port}"
-        torch.distributed.init_process_group("gloo", init_method=address, rank=rank, world_size=ranks)
-    mdp = random_mdp("stochastic", rng(1), S=12)
-    cost = torch.randn(12, generator=rng(2), dtype=torch.float64).requires_grad_()
-    beta = torch.rand(6, generator=rng(3), dtype=torch.float64)[rank::ranks]
-    soft_bellman.log_partition(mdp, -cost[:, None] * beta, horizon=9).sum().backward()
-    assert cost.grad is not None
-    if ranks > 1:
-        torch.distributed.all_reduce(cost.grad)
-        torch.distributed.destroy_process_group()
-    if out is not None and rank == 0:
-        torch.save(cost.grad, out)
-    return cost.grad
-
-
-def test_two_processes_give_the_gradient_that_one_gives(tmp_path: Path) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    out = tmp_path / "gradient.pt"
-    torch.multiprocessing.spawn(shared_gradient, (2, port, out), nprocs=2)
-    torch.testing.assert_close(torch.load(out), shared_gradient(0, 1, 0, None), rtol=0.0, atol=1e-12)

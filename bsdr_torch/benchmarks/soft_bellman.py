@@ -16,6 +16,7 @@ from bsdr_torch import soft_bellman
 from bsdr_torch.benchmarks.measure import Cost, Record, Work, cost, in_fresh_process
 from bsdr_torch.mdp import TabularMDP
 from bsdr_torch.sweeps import Backup
+from bsdr_torch.worlds.overcooked import Limits, load_graph, load_layout
 
 AUTOGRAD = "plain autograd through the sweeps"
 _WARM_UP = {"S": 60, "B": 16, "T": 4}
@@ -27,18 +28,22 @@ def measurements(quick: bool) -> list[Measurement]:
     """What is measured, in order; `quick` is the same at sizes that mean nothing."""
     T = 5 if quick else 100
     pairs = [(60, 16)] if quick else [(S, B) for S in (1_000, 10_000, 100_000) for B in (1, 16)]
+    kitchens = [partial(_joint, "forced_coordination" if quick else "cramped_room", 0, 16)]
+    if not quick:
+        kitchens.append(partial(_joint, "cramped_room", 1, 16, "joint_sweep_ns_1_object"))
     return [
         *(partial(_against_autograd, S, B, T, last=pairs[-1] == (S, B)) for S, B in pairs),
         partial(_large, 60 if quick else 1_000_000, 16, T),
         partial(_share_of_memcpy, 60 if quick else 100_000, 16),
-        partial(_joint, 60 if quick else 125_266, 16),
+        *kitchens,
     ]
 
 
 def scaling(quick: bool, path: Path) -> list[Record]:
     """Draws time against S, B and T on log axes, and gives the exponents."""
-    base = {"S": 60, "B": 2, "T": 4} if quick else {"S": 10_000, "B": 16, "T": 25}
-    factors = (1, 2) if quick else (1, 2, 4, 8, 16)
+    base = {"S": 60, "B": 2, "T": 4} if quick else {"S": 20_000, "B": 16, "T": 50}
+    # From tables that no cache holds to the most that the memory budget keeps without checkpoints.
+    factors = (1, 2) if quick else (1, 2, 4, 8)
     matplotlib.use("agg")
     figure = Figure(figsize=(11, 3.6), layout="constrained")
     records = []
@@ -61,33 +66,29 @@ def scaling(quick: bool, path: Path) -> list[Record]:
     return records
 
 
-def grid(S: int) -> TabularMDP:
-    """An open rectangle of S cells, as square as S allows; four moves and one that stays."""
+def grid(S: int, everywhere: bool = False) -> TabularMDP:
+    """An open rectangle of S cells, as square as S allows; four moves and one that stays; starts in one cell or all."""
     height = next(n for n in range(int(S**0.5), 0, -1) if S % n == 0)
     width = S // height
     cells = torch.arange(S).view(height, width)
     row, column = cells // width, cells % width
     moves = [(0, 0), (-1, 0), (1, 0), (0, -1), (0, 1)]
     after = [(row + y).clamp(0, height - 1) * width + (column + x).clamp(0, width - 1) for y, x in moves]
-    start = torch.zeros(S)
-    start[S // 2] = 1.0
+    start = torch.full((S,), 1 / S) if everywhere else (torch.arange(S) == S // 2).float()
     return TabularMDP(torch.stack([cell.reshape(-1) for cell in after], dim=1)[..., None], start)
 
 
-def joint_world(S: int) -> TabularMDP:
-    """Six actions against six of a partner, like a kitchen's graph: 36 successors, most of them some thousands away."""
-    generator = torch.Generator().manual_seed(0)
-    jump = torch.randint(-5_000, 5_000, (1, 6, 6), generator=generator)
-    spread = torch.randint(-200, 200, (S, 6, 6), generator=generator)
-    next_state = (torch.arange(S)[:, None, None] + jump + spread) % S
-    partner = torch.rand(S, 1, 6, generator=generator) + 0.05
-    return TabularMDP(next_state, torch.full((S,), 1 / S), partner / partner.sum(-1, keepdim=True))
+def kitchen(layout: str, max_objects: int) -> TabularMDP:
+    """The joint world of a layout: six actions against six of a partner, 36 successors of each state."""
+    graph = load_graph(load_layout(layout), Limits(max_objects))
+    partner = torch.rand(graph.num_states, 6, generator=torch.Generator().manual_seed(0)) + 0.05
+    return graph.mdp(0, partner / partner.sum(1, keepdim=True))
 
 
-def engine(S: int, B: int, T: int) -> Work:
+def engine(S: int, B: int, T: int, everywhere: bool = False) -> Work:
     """log Z and its gradient by the engine."""
-    world, reward = grid(S), _reward(S, B)
-    _ = world.incoming  # made once per world, as its tables are
+    world, reward = grid(S, everywhere), _reward(S, B)
+    _ = world.incoming, world.reach  # made once per world, as its tables are
 
     def work() -> Tensor:
         (visits,) = torch.autograd.grad(soft_bellman.log_partition(world, reward, horizon=T).sum(), reward)
@@ -115,7 +116,7 @@ def plain_autograd(S: int, B: int, T: int) -> Work:
 def engine_seconds(sizes: list[dict[str, int]], rounds: int) -> list[float]:
     """Least time of log Z and gradient at each of the sizes, on one thread: cores that others use make jagged lines."""
     torch.set_num_threads(1)
-    return _least([engine(**size) for size in sizes], rounds)
+    return _least([engine(size["S"], size["B"], size["T"]) for size in sizes], rounds)
 
 
 def sweep_and_copy_seconds(S: int, B: int, threads: int) -> tuple[float, float]:
@@ -136,12 +137,13 @@ def sweep_and_copy_seconds(S: int, B: int, threads: int) -> tuple[float, float]:
     return best[0] / (len(tables) - 1), best[1] / (len(tables) - 1)
 
 
-def joint_sweep_seconds(S: int, B: int) -> float:
-    """Least time of one sweep over the joint world on one thread."""
+def joint_sweep(layout: str, max_objects: int, B: int) -> tuple[int, float]:
+    """The number of states of a kitchen, and the least time of one sweep over it on one thread."""
     torch.set_num_threads(1)
-    backup, reward = Backup(joint_world(S), torch.float32, 0.99, None), _reward(S, B).detach()
+    world = kitchen(layout, max_objects)
+    backup, reward = Backup(world, torch.float32, 0.99, None), _reward(world.num_states, B).detach()
     values, out = torch.zeros_like(reward), torch.empty_like(reward)
-    return _least([lambda: backup.sweep(reward, values, out)], rounds=30)[0]
+    return world.num_states, _least([lambda: backup.sweep(reward, values, out)], rounds=30)[0]
 
 
 def _against_autograd(S: int, B: int, T: int, last: bool) -> list[Record]:
@@ -154,6 +156,10 @@ def _against_autograd(S: int, B: int, T: int, last: bool) -> list[Record]:
             Record("time_vs_autograd", theirs.seconds / ours.seconds, "x", AUTOGRAD),
             Record("memory_vs_autograd", theirs.megabytes / max(ours.megabytes, 0.1), "x", AUTOGRAD),
         ]
+        # The engine passes over states that nobody can have reached yet; from a start in every state there are none.
+        everywhere = cost(engine, sizes | {"everywhere": True}, _WARM_UP, repeats=5)
+        against = f"{AUTOGRAD}, starts in every state"
+        records.append(Record("time_vs_autograd_everywhere", theirs.seconds / everywhere.seconds, "x", against))
     return records
 
 
@@ -182,10 +188,10 @@ def _share_of_memcpy(S: int, B: int) -> list[Record]:
     return records
 
 
-def _joint(S: int, B: int) -> list[Record]:
-    seconds = in_fresh_process(joint_sweep_seconds, S, B)
-    against = f"(state, human), 36 successors, {S:,} states, one thread, synthetic graph"
-    return [Record("joint_sweep_ns", seconds / (S * B) * 1e9, "ns", against)]
+def _joint(layout: str, max_objects: int, B: int, name: str = "joint_sweep_ns") -> list[Record]:
+    S, seconds = in_fresh_process(joint_sweep, layout, max_objects, B)
+    against = f"(state, human), 36 successors, one thread; {layout}, {S:,} states, {max_objects} objects on counters"
+    return [Record(name, seconds / (S * B) * 1e9, "ns", against)]
 
 
 def _least(works: Iterable[Callable[[], object]], rounds: int) -> list[float]:

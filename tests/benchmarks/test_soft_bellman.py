@@ -28,11 +28,11 @@ def test_the_grid_has_the_states_asked_for_and_moves_between_neighbours() -> Non
     assert world.next_state[0, :, 0].tolist() == [0, 0, 4, 0, 1]
 
 
-def test_the_joint_world_shares_the_partner_between_the_actions() -> None:
-    world = benchmark.joint_world(50)
-    assert world.next_state.shape == (50, 6, 6)
+def test_the_kitchen_shares_the_partner_between_the_actions() -> None:
+    world = benchmark.kitchen("forced_coordination", 0)
+    assert world.next_state.shape == (world.num_states, 6, 6)
     assert world.probability is not None
-    assert world.probability.shape == (50, 1, 6)
+    assert world.probability.shape == (world.num_states, 1, 6)
 
 
 def test_the_engine_beside_a_peer_gives_values_and_visits() -> None:
