@@ -1,0 +1,134 @@
+"""Goal inference: does knowing where a person is unreliable tell sooner where the person is going? (paper, "Goal
+Inference")
+
+People walk to goals. What they are like is learned from their walks to some goals; then, from the beginning of a walk
+to another goal, exact Bayes over candidate goals, one plan for each of them.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from bsdr_torch.data.grid_people import Truth, simulate
+from bsdr_torch.data.rollouts import Rollouts
+from bsdr_torch.experiments import goal_inference_report
+from bsdr_torch.experiments.derived_worlds import spread_cells, with_goal
+from bsdr_torch.experiments.fitting import fit
+from bsdr_torch.experiments.running import Record, Run, run_cases
+from bsdr_torch.experiments.simulated import WORLDS, draw_people, reward_in, taken_log_probs, watch
+from bsdr_torch.rationality import RationalityKind
+from bsdr_torch.worlds.gridworld import GridWorld
+
+FITTED: tuple[RationalityKind, ...] = ("br", "br_per_human", "bsdr")
+FRACTIONS = (0.25, 0.5, 0.75, 1.0)
+BINS = 10  # of predicted probability, for calibration
+
+
+@dataclass(frozen=True)
+class Case:
+    """People in one world.
+
+    `earlier_goals` and `earlier_rollouts` (to each of them) are what the fits see; `trajectories` of each person, each
+    to one of the `candidates`, are what goals are inferred from.
+    """
+
+    world: str
+    dependence: float
+    seed: int
+    people: int = 20
+    trajectories: int = 8
+    candidates: int = 5
+    earlier_goals: int = 3
+    earlier_rollouts: int = 4
+
+
+def run(settings: Run) -> list[str]:
+    """Runs the experiment, writes its report and returns what was found, in sentences."""
+    records = run_cases(settings.out, cases(settings), run_case, settings.workers)
+    return goal_inference_report.write(settings, records)
+
+
+def cases(settings: Run) -> list[Case]:
+    """Worlds, how state-dependent people are, seeds."""
+    worlds, dependence = (("meadow", "maze"), (0.0, 1.5)) if settings.quick else (WORLDS, (0.0, 0.75, 1.5))
+    return [Case(*case) for case in itertools.product(worlds, dependence, range(settings.seeds))]
+
+
+def run_case(case: Case) -> list[Record]:
+    """Simulates the people of a case, learns from their earlier walks and infers the goals of the later ones."""
+    ground = GridWorld.load(case.world)
+    generator = torch.Generator().manual_seed(7000 + case.seed)
+    truth = draw_people(ground, case.people, case.dependence, generator)
+    cells = spread_cells(ground, case.candidates + case.earlier_goals, generator)
+    worlds = [with_goal(ground, cell, never_start=cells) for cell in cells]
+    candidates, earlier = worlds[: case.candidates], worlds[case.candidates :]
+    data = watch(earlier, truth, case.earlier_rollouts, 0, generator)
+    walks, goal = later_walks(candidates, truth, case.trajectories, generator)
+
+    everybody = torch.arange(case.people)
+    rewards = {"truth": truth.reward(candidates[0])}  # goals differ in where episodes end, not in what states cost
+    fits = {name: fit(data, name) for name in FITTED}
+    rewards |= {name: reward_in(model, candidates[0], everybody) for name, (model, _) in fits.items()}
+    converged = {str(name): converged for name, (_, converged) in fits.items()} | {"truth": True}
+    records: list[Record] = []
+    for name, reward in rewards.items():
+        for fraction, posterior in zip(FRACTIONS, goal_posteriors(candidates, reward, walks, FRACTIONS), strict=True):
+            scores = posterior_scores(posterior, goal)
+            records.append({"model": name, "fraction": fraction, **scores, "converged": converged[name]})
+    return records
+
+
+def later_walks(
+    worlds: list[GridWorld], truth: Truth, trajectories: int, generator: torch.Generator
+) -> tuple[Rollouts, Tensor]:
+    """Walks of each person, each to the goal of one of the worlds, and which, `[R]`."""
+    of_each = [simulate(world, truth, trajectories, generator) for world in worlds]
+    goal = torch.randint(len(worlds), of_each[0].human.shape, generator=generator)
+    rows = torch.arange(len(goal))
+    states, actions = (torch.stack([getattr(w, name) for w in of_each])[goal, rows] for name in ("states", "actions"))
+    return Rollouts(of_each[0].human, states, actions), goal
+
+
+def goal_posteriors(
+    worlds: list[GridWorld], reward: Tensor, walks: Rollouts, fractions: tuple[float, ...]
+) -> list[Tensor]:
+    """log P(goal | the first part of each walk), `[R, K]`, for each of the fractions, from a flat prior.
+
+    `worlds` are the K hypotheses, `reward [S, N]` is that of each person. What is seen are the states and actions of
+    the first part, at least one; that the walk ends where it does is not told, but a goal that somebody has walked
+    over and left is ruled out.
+    """
+    steps = torch.stack([taken_log_probs(world, reward, walks) for world in worlds], dim=2)  # [R, L, K]
+    so_far = steps.cumsum(1)
+    length = (walks.actions >= 0).sum(1)
+    found = []
+    for fraction in fractions:
+        seen = (length * fraction).ceil().long().clamp(min=1)
+        found.append(so_far[torch.arange(len(length)), seen - 1].log_softmax(1))
+    return found
+
+
+def posterior_scores(log_posterior: Tensor, goal: Tensor) -> Record:
+    """What the log posteriors `[R, K]` say of the true goals `[R]`.
+
+    `calibration` has a line for each bin of probability: how many (walk, goal) pairs, the sum of their probabilities,
+    and how many of the goals were true.
+    """
+    posterior, of_truth = log_posterior.exp(), log_posterior.gather(1, goal[:, None]).squeeze(1)
+    hit = torch.nn.functional.one_hot(goal, posterior.shape[1]).double().flatten()
+    probability = posterior.flatten()
+    bins = (probability * BINS).long().clamp(max=BINS - 1)
+    sums = torch.zeros(BINS, 3, dtype=torch.float64)
+    sums.index_add_(0, bins, torch.stack([torch.ones_like(hit), probability, hit], dim=1))
+    error = (sums[:, 1] - sums[:, 2]).abs().sum() / len(hit)
+    return {
+        "likelihood": float(of_truth.exp().mean()),
+        "log_score": float(of_truth.mean()),
+        "accuracy": float((posterior.argmax(1) == goal).double().mean()),
+        "calibration_error": float(error),
+        "calibration": [[int(count), round(p, 4), int(hits)] for count, p, hits in sums.tolist()],
+    }
