@@ -8,14 +8,23 @@ from functools import partial
 from pathlib import Path
 
 from bsdr_torch.data.arrow_files import write_files
-from bsdr_torch.experiments import action_prediction, goal_inference, recovery, shared_goals
+from bsdr_torch.experiments import (
+    action_prediction,
+    goal_inference,
+    recovery,
+    reward_generalization,
+    shared_goals,
+    suboptimality_transfer,
+)
 from bsdr_torch.experiments.reporting import bullets
 from bsdr_torch.experiments.running import Run
 
 EXPERIMENTS: dict[str, Callable[[Run], list[str]]] = {
     "recovery": recovery.run,
     "shared_goals": shared_goals.run,
+    "reward_generalization": reward_generalization.run,
     "action_prediction": action_prediction.run,
+    "suboptimality_transfer": suboptimality_transfer.run,
     "goal_inference": goal_inference.run,
 }
 """Each runs, writes its report, and returns what it found, in sentences."""

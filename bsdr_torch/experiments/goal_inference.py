@@ -24,7 +24,8 @@ from bsdr_torch.rationality import RationalityKind
 from bsdr_torch.worlds.gridworld import GridWorld
 
 FITTED: tuple[RationalityKind, ...] = ("br", "br_per_human", "bsdr")
-FRACTIONS = (0.25, 0.5, 0.75, 1.0)
+PARTS = (0.25, 0.5, 0.75, 1.0)  # of a walk
+STEPS = (1, 2, 4, 8)
 BINS = 10  # of predicted probability, for calibration
 
 
@@ -76,10 +77,27 @@ def run_case(case: Case) -> list[Record]:
     converged = {str(name): converged for name, (_, converged) in fits.items()} | {"truth": True}
     records: list[Record] = []
     for name, reward in rewards.items():
-        for fraction, posterior in zip(FRACTIONS, goal_posteriors(candidates, reward, walks, FRACTIONS), strict=True):
-            scores = posterior_scores(posterior, goal)
-            records.append({"model": name, "fraction": fraction, **scores, "converged": converged[name]})
+        log_likelihood = goal_log_likelihoods(candidates, reward, walks)
+        for seen_as, seen, rows, steps in views(walks):
+            posterior = log_likelihood[rows, steps - 1].log_softmax(1)  # a flat prior
+            scores = posterior_scores(posterior, goal[rows])
+            records.append({"model": name, "seen_as": seen_as, "seen": seen, **scores, "converged": converged[name]})
     return records
+
+
+def views(walks: Rollouts) -> list[tuple[str, float, Tensor, Tensor]]:
+    """What is seen of walks: how it is counted, how much, of which walks `[M]`, and the number of steps `[M]`.
+
+    A part of each walk, at least a step; or a number of steps, of the walks that then go on.
+    """
+    length = (walks.actions >= 0).sum(1)
+    everyone = torch.arange(len(length))
+    found = [("part", part, everyone, (length * part).ceil().long().clamp(min=1)) for part in PARTS]
+    for steps in STEPS:
+        going_on = (length > steps).nonzero().flatten()
+        if len(going_on) > 0:
+            found.append(("steps", steps, going_on, torch.full_like(going_on, steps)))
+    return found
 
 
 def later_walks(
@@ -93,23 +111,13 @@ def later_walks(
     return Rollouts(of_each[0].human, states, actions), goal
 
 
-def goal_posteriors(
-    worlds: list[GridWorld], reward: Tensor, walks: Rollouts, fractions: tuple[float, ...]
-) -> list[Tensor]:
-    """log P(goal | the first part of each walk), `[R, K]`, for each of the fractions, from a flat prior.
+def goal_log_likelihoods(worlds: list[GridWorld], reward: Tensor, walks: Rollouts) -> Tensor:
+    """log P(the first steps of each walk | goal), `[R, L, K]`: entry l is that of the first l + 1 steps.
 
-    `worlds` are the K hypotheses, `reward [S, N]` is that of each person. What is seen are the states and actions of
-    the first part, at least one; that the walk ends where it does is not told, but a goal that somebody has walked
-    over and left is ruled out.
+    `worlds` are the K hypotheses, `reward [S, N]` is that of each person. That a walk ends where it does is not told,
+    but a goal that somebody has walked over and left is ruled out.
     """
-    steps = torch.stack([taken_log_probs(world, reward, walks) for world in worlds], dim=2)  # [R, L, K]
-    so_far = steps.cumsum(1)
-    length = (walks.actions >= 0).sum(1)
-    found = []
-    for fraction in fractions:
-        seen = (length * fraction).ceil().long().clamp(min=1)
-        found.append(so_far[torch.arange(len(length)), seen - 1].log_softmax(1))
-    return found
+    return torch.stack([taken_log_probs(world, reward, walks).cumsum(1) for world in worlds], dim=2)
 
 
 def posterior_scores(log_posterior: Tensor, goal: Tensor) -> Record:
@@ -124,11 +132,9 @@ def posterior_scores(log_posterior: Tensor, goal: Tensor) -> Record:
     bins = (probability * BINS).long().clamp(max=BINS - 1)
     sums = torch.zeros(BINS, 3, dtype=torch.float64)
     sums.index_add_(0, bins, torch.stack([torch.ones_like(hit), probability, hit], dim=1))
-    error = (sums[:, 1] - sums[:, 2]).abs().sum() / len(hit)
     return {
         "likelihood": float(of_truth.exp().mean()),
         "log_score": float(of_truth.mean()),
         "accuracy": float((posterior.argmax(1) == goal).double().mean()),
-        "calibration_error": float(error),
         "calibration": [[int(count), round(p, 4), int(hits)] for count, p, hits in sums.tolist()],
     }

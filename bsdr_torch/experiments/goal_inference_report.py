@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import torch
 from matplotlib.figure import Figure
+from torch import Tensor
 
 from bsdr_torch.experiments.reporting import (
     NAMES,
@@ -46,9 +47,9 @@ def findings(records: Sequence[Record]) -> list[str]:
     """What was found, in sentences made from the intervals."""
     found = []
     for dependence in values_of(records, "dependence"):
-        of_people = chosen(records, dependence=dependence)
+        of_people = chosen(records, dependence=dependence, seen_as="part")
         for fraction in (0.25, 1.0):
-            seen = chosen(of_people, fraction=fraction)
+            seen = chosen(of_people, seen=fraction)
             what = "the likelihood of the true goal under BSDR"
             over_alone = model_difference(seen, "bsdr", "br_per_human", "likelihood")
             if dependence == 0:
@@ -72,10 +73,10 @@ def likelihood_figure(records: Sequence[Record]) -> Figure:
     figure, axes = panels(len(worlds) * len(levels), 2.6, 2.3, rows=len(levels))
     for number, axis in enumerate(axes):
         dependence, world = levels[number // len(worlds)], worlds[number % len(worlds)]
-        here = chosen(records, world=world, dependence=dependence)
-        fractions = values_of(here, "fraction")
+        here = chosen(records, world=world, dependence=dependence, seen_as="part")
+        fractions = values_of(here, "seen")
         for m, model in enumerate(MODELS):
-            values = [level(chosen(here, model=model, fraction=f), "likelihood") for f in fractions]
+            values = [level(chosen(here, model=model, seen=f), "likelihood") for f in fractions]
             draw_line(axis, dodged([100 * f for f in fractions], m, len(MODELS), 1.5), values, model)
         axis.axhline(1 / here[0]["candidates"], color="#999999", linestyle=":", label="chance")
         axis.set_xticks([25, 50, 75, 100])
@@ -95,62 +96,88 @@ def gain_figure(records: Sequence[Record]) -> Figure:
     levels = values_of(records, "dependence")
     figure, axes = panels(len(levels), 2.9, 3.0)
     for axis, dependence in zip(axes, levels, strict=True):
-        here = chosen(records, dependence=dependence)
-        fractions = values_of(here, "fraction")
+        here = chosen(records, dependence=dependence, seen_as="part")
+        fractions = values_of(here, "seen")
         for number, other in enumerate(("br", "br_per_human")):
-            gains = [
-                model_difference(chosen(here, fraction=f), "bsdr", other, "likelihood").estimate for f in fractions
-            ]
+            gains = [model_difference(chosen(here, seen=f), "bsdr", other, "likelihood").estimate for f in fractions]
             draw_line(axis, dodged([100 * f for f in fractions], number, 2, 2), gains, other)
         axis.axhline(0, color="black", linewidth=0.8)
         axis.set_xticks([25, 50, 75, 100])
         axis.set(title=f"state-dependence {dependence:g}", xlabel="part of the walk seen (%)")
-    axes[0].set_ylabel("likelihood of the true goal:\nBSDR less the other model")
+    axes[0].set_ylabel("likelihood of the true goal:\nBSDR less ...")
     legend_below(figure, axes[0])
     figure.suptitle("What BSDR gains, on the same people; bars: 95 % interval over seeds")
     return figure
 
 
 def calibration_figure(records: Sequence[Record]) -> Figure:
-    """How often goals that were given a probability were true, all worlds and parts of walks together."""
+    """How often goals that were given a probability were true, all worlds together."""
     levels = values_of(records, "dependence")
-    figure, axes = panels(len(levels), 2.9, 3.0)
-    for axis, dependence in zip(axes, levels, strict=True):
+    figure, axes = panels(2 * len(levels), 2.9, 2.9, rows=2)
+    for number, axis in enumerate(axes):
+        seen_as, dependence = ("steps", "part")[number // len(levels)], levels[number % len(levels)]
         axis.plot([0, 1], [0, 1], color="#999999", linestyle=":", label="calibrated")
         for model in MODELS:
-            here = chosen(records, dependence=dependence, model=model)
-            seeds = [
-                torch.tensor([r["calibration"] for r in chosen(here, seed=seed)], dtype=torch.float64).sum(0)
-                for seed in values_of(here, "seed")
-            ]
-            bins = torch.stack(seeds)  # [seeds, bins, 3]
+            bins = _bins(chosen(records, dependence=dependence, model=model, seen_as=seen_as))
             used = (bins[:, :, 0] >= 10).all(0).nonzero().flatten().tolist()
             total = bins.sum(0)
             rates = [estimate((bins[:, b, 2] / bins[:, b, 0]).tolist()) for b in used]
-            x = [float(total[b, 1] / total[b, 0]) for b in used]
-            draw_line(axis, x, rates, model)
-        axis.set(title=f"state-dependence {dependence:g}", xlabel="probability given to a goal", ylim=(-0.02, 1.02))
-    axes[0].set_ylabel("share of those goals that were true")
+            if rates:
+                draw_line(axis, [float(total[b, 1] / total[b, 0]) for b in used], rates, model)
+        axis.set(title=f"by {seen_as}, state-dependence {dependence:g}", ylim=(-0.02, 1.02))
+        if number >= len(levels):
+            axis.set_xlabel("probability given to a goal")
+        if number % len(levels) == 0:
+            axis.set_ylabel("share of those goals\nthat were true")
     legend_below(figure, axes[0])
     figure.suptitle("Calibration; bars: 95 % interval over seeds")
     return figure
 
 
+def _bins(records: Sequence[Record]) -> Tensor:
+    """The lines of `calibration` added up for each seed, `[seeds, bins, 3]`."""
+    lines = [[record["calibration"] for record in chosen(records, seed=seed)] for seed in values_of(records, "seed")]
+    return torch.stack([torch.tensor(of_seed, dtype=torch.float64).sum(0) for of_seed in lines])
+
+
+def _calibration_error(records: Sequence[Record]) -> str:
+    """Mean distance of probability and frequency over bins, weighted by their size."""
+    bins = _bins(records)
+    errors = (bins[:, :, 1] - bins[:, :, 2]).abs().sum(1) / bins[:, :, 0].sum(1)
+    return shown(estimate(errors.tolist()))
+
+
 def _text(settings: Run, records: Sequence[Record], found: list[str]) -> str:
     case = records[0]
-    fractions, levels, worlds = (values_of(records, name) for name in ("fraction", "dependence", "world"))
+    levels, worlds = (values_of(records, name) for name in ("dependence", "world"))
+    by_part = chosen(records, seen_as="part")
+    fractions = values_of(by_part, "seen")
     likelihood = table(
-        ["state-dependence", "model", *(f"first {f:.0%}" for f in fractions), "calibration error"],
+        ["state-dependence", "model", *(f"first {f:.0%}" for f in fractions)],
         [
             [
                 f"{dependence:g}",
                 NAMES[model],
-                *(shown(level(chosen(here, fraction=f), "likelihood")) for f in fractions),
-                shown(level(here, "calibration_error")),
+                *(shown(level(chosen(here, seen=f), "likelihood")) for f in fractions),
             ]
             for dependence in levels
             for model in MODELS
-            if (here := chosen(records, dependence=dependence, model=model))
+            if (here := chosen(by_part, dependence=dependence, model=model))
+        ],
+    )
+    calibration = table(
+        ["state-dependence", "model", "by steps", "by part"],
+        [
+            [
+                f"{dependence:g}",
+                NAMES[model],
+                *(
+                    _calibration_error(chosen(records, dependence=dependence, model=model, seen_as=seen_as))
+                    for seen_as in ("steps", "part")
+                ),
+            ]
+            for dependence in levels
+            for model in MODELS
         ],
     )
     gains = table(
@@ -160,15 +187,16 @@ def _text(settings: Run, records: Sequence[Record], found: list[str]) -> str:
                 f"{dependence:g}",
                 world,
                 NAMES[other],
-                *(model_difference(chosen(here, fraction=f), "bsdr", other, "likelihood").cell() for f in fractions),
+                *(model_difference(chosen(here, seen=f), "bsdr", other, "likelihood").cell() for f in fractions),
             ]
             for dependence in levels
             for world in worlds
             for other in ("br", "br_per_human")
-            if (here := chosen(records, dependence=dependence, world=world))
+            if (here := chosen(by_part, dependence=dependence, world=world))
         ],
     )
-    fits = [r for r in records if r["model"] != "truth" and r["fraction"] == fractions[0]]
+    steps = values_of(chosen(records, seen_as="steps"), "seen")
+    fits = [r for r in by_part if r["model"] != "truth" and r["seen"] == fractions[0]]
     return f"""# Goal inference
 
 Made by `{settings.command("goal_inference")}`: {len(values_of(records, "seed"))} seeds, {len(fits)} fits, \
@@ -193,8 +221,7 @@ true parameters are the best that inference can do.
 
 ![likelihood](likelihood.png)
 
-All worlds together ({", ".join(worlds)}). The calibration error is the mean distance between probability and \
-frequency over ten bins of probability, weighted by their size.
+All worlds together ({", ".join(worlds)}):
 
 {likelihood}
 
@@ -210,5 +237,12 @@ BSDR less the other model, likelihood of the true goal:
 
 ![calibration](calibration.png)
 
-Bins with fewer than ten goals in some seed are left out.
+Posteriors are looked at in two ways: after a number of steps ({", ".join(str(n) for n in steps)}; walks that then go \
+on), and after a part of the walk, as the paper has it. How long a walk will be says something about the goal, and a \
+part of it cannot be cut off without knowing that; no posterior that does not know it can be calibrated there, not \
+even that of the true parameters. Bins with fewer than ten goals in some seed are left out of the figure. The \
+calibration error is the mean distance of probability and frequency over ten bins, weighted by their size, all worlds \
+together:
+
+{calibration}
 """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -20,18 +20,26 @@ LEVEL_SPREAD = 0.5  # standard deviation of log beta between people
 
 
 def draw_people(
-    world: GridWorld, humans: int, dependence: float, generator: torch.Generator, level_spread: float = LEVEL_SPREAD
+    world: GridWorld,
+    humans: int,
+    dependence: float,
+    generator: torch.Generator,
+    common: bool = False,
+    level_spread: float = LEVEL_SPREAD,
 ) -> Truth:
     """People who share a cost, each with a level of rationality and, by `dependence`, a rationality for each feature.
 
     `dependence` is the standard deviation of log beta between the features of one person; at 0 beta is constant.
-    The same generator gives people who differ in nothing else, whatever the dependence.
+    The same generator gives people who differ in nothing else, whatever the dependence. If it is `common`, all are
+    more rational in the same places, and differ in their level only.
     """
     theta_R = torch.rand(world.reward_features.shape[1], generator=generator) * 0.9 + 0.1
     level = level_spread * torch.randn(humans, 1, generator=generator)
     features = world.rationality_features.shape[1]
     tilt = torch.randn(humans, features, generator=generator)
     tilt = (tilt - tilt.mean(1, keepdim=True)) / math.sqrt((features - 1) / features)
+    if common:
+        tilt = tilt[:1].expand_as(tilt)
     return Truth(theta_R, MEDIAN_BETA * torch.exp(level + dependence * tilt))
 
 
@@ -82,12 +90,3 @@ def cross_entropy(taken: Tensor, rollouts: Rollouts) -> float:
     lengths = (rollouts.actions >= 0).sum(1)
     acted = lengths > 0
     return float(-(taken.sum(1)[acted] / lengths[acted]).mean())
-
-
-def mean_cross_entropy(rewards: Mapping[str, Tensor], worlds: Sequence[GridWorld], data: RolloutData) -> float:
-    """Nats per step on the test rollouts of several worlds, from the rewards `[S, N]` in each."""
-    scores = []
-    for world in worlds:
-        rollouts = data.parts[world.name].test
-        scores.append(cross_entropy(taken_log_probs(world, rewards[world.name], rollouts), rollouts))
-    return sum(scores) / len(scores)
