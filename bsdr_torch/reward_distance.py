@@ -30,6 +30,8 @@ def canonical_reward(mdp: TabularMDP, reward: Tensor, discount: float) -> Tensor
     goes_on = reward.new_ones(S) if mdp.terminal is None else (~mdp.terminal).to(reward.dtype)
     chance = chance * goes_on[:, None, None]
     random = uniform_base(mdp, reward.dtype).exp().expand(S, A, 1)
+    if mdp.allowed is not None:
+        random = random * mdp.allowed[..., None]
     to = mdp.next_state.long()
     transition = reward.new_zeros(S, S).scatter_add_(1, to.flatten(1), (chance * random).flatten(1))
     identity = torch.eye(S, dtype=reward.dtype, device=reward.device)

@@ -79,8 +79,10 @@ def run_case(case: Case) -> list[Record]:
     for name, reward in rewards.items():
         log_likelihood = goal_log_likelihoods(candidates, reward, walks)
         for seen_as, seen, rows, steps in views(walks):
-            posterior = log_likelihood[rows, steps - 1].log_softmax(1)  # a flat prior
-            scores = posterior_scores(posterior, goal[rows])
+            evidence = log_likelihood[rows, steps - 1]
+            if seen_as == "steps":
+                evidence = evidence.masked_fill(arrivals(candidates, walks)[rows, steps - 1], -torch.inf)
+            scores = posterior_scores(evidence.log_softmax(1), goal[rows])  # a flat prior
             records.append({"model": name, "seen_as": seen_as, "seen": seen, **scores, "converged": converged[name]})
     return records
 
@@ -88,7 +90,7 @@ def run_case(case: Case) -> list[Record]:
 def views(walks: Rollouts) -> list[tuple[str, float, Tensor, Tensor]]:
     """What is seen of walks: how it is counted, how much, of which walks `[M]`, and the number of steps `[M]`.
 
-    A part of each walk, at least a step; or a number of steps, of the walks that then go on.
+    A part of each walk, at least a step; or a number of steps, of the walks that then go on, which is seen too.
     """
     length = (walks.actions >= 0).sum(1)
     everyone = torch.arange(len(length))
@@ -118,6 +120,15 @@ def goal_log_likelihoods(worlds: list[GridWorld], reward: Tensor, walks: Rollout
     but a goal that somebody has walked over and left is ruled out.
     """
     return torch.stack([taken_log_probs(world, reward, walks).cumsum(1) for world in worlds], dim=2)
+
+
+def arrivals(worlds: list[GridWorld], walks: Rollouts) -> Tensor:
+    """Whether the first l + 1 steps of a walk led to the goal of each world, `[R, L, K]`: if it goes on, that is not
+    its goal."""
+    at_goal = [
+        world.mdp.terminal[walks.states[:, 1:].clamp(min=0)] for world in worlds if world.mdp.terminal is not None
+    ]
+    return torch.stack(at_goal, dim=2) & (walks.states[:, 1:] >= 0)[..., None]
 
 
 def posterior_scores(log_posterior: Tensor, goal: Tensor) -> Record:

@@ -42,7 +42,9 @@ NAMES = {
 READING = (
     f"Numbers are means over seeds with their {CONFIDENCE:.0%} interval (Student's, over seeds: each seed draws new "
     "people). Differences are between models on the same people, seed by seed, and p is that of flipping their signs. "
-    "No sentence below claims a difference whose interval contains zero."
+    "No sentence below claims a difference whose interval contains zero.\n\n"
+    "The people are simulated by the rule of BSDR, with the features that it is given: the experiment shows what can be "
+    "learned if people are like that, not that they are. No prior of any model was tuned to these data."
 )
 
 
@@ -100,7 +102,11 @@ def model_difference(records: Sequence[Record], model: str, other: str, measure:
 def control_sentence(difference: Difference, subject: str, other: str, digits: int = 3, unit: str = "") -> str:
     """What a control found, where `subject` should not come out above `other`."""
     amount = f"{shown(difference.estimate, digits, sign=True)}{unit}, p = {difference.p:.3f}"
-    found = "an effect that should not be there" if difference.estimate.above_zero else "no advantage, as it should be"
+    found = "no advantage, as it should be"
+    if difference.estimate.above_zero:
+        found = "an effect that should not be there"
+    elif difference.estimate.below_zero:
+        found = "no advantage, as it should be, but a cost"
     return f"control, no effect to find: {found}, {subject} against {other} {amount}"
 
 
