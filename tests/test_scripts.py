@@ -171,7 +171,8 @@ def check_effects(records: dict[str, list[dict[str, Any]]]) -> None:
     assert gain("reward_generalization", "regret", people=20, dependence=2.0, places="own") < 0
     assert gain("reward_generalization", "regret", people=20, dependence=2.0, places="common") < -0.05
     assert abs(gain("reward_generalization", "regret", people=20, dependence=0.0)) < 0.005
-    assert gain("action_prediction", "excess", dependence=2.0) < -0.05
+    assert gain("action_prediction", "excess", rule="bsdr", dependence=2.0) < -0.05
+    assert abs(gain("action_prediction", "excess", rule="lapses", dependence=2.0)) < 0.02
     assert abs(gain("action_prediction", "excess", dependence=0.0)) < 0.01
     assert gain("suboptimality_transfer", "excess", people_are="state-dependent") < -0.03
     assert gain("suboptimality_transfer", "excess", "bsdr_population", people_are="state-dependent") < -0.03

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from bsdr_torch.data.grid_people import Truth
+from bsdr_torch.data.grid_people import Parts, RolloutData, Truth, simulate
 from bsdr_torch.data.rollouts import Rollouts
 from bsdr_torch.experiments import action_prediction_report
 from bsdr_torch.experiments.fitting import fit
+from bsdr_torch.experiments.lapsing_people import draw_lapsing_people, lapsing_log_probs, simulate_lapsing
 from bsdr_torch.experiments.running import Record, Run, run_cases
 from bsdr_torch.experiments.simulated import (
     WORLDS,
@@ -20,7 +21,6 @@ from bsdr_torch.experiments.simulated import (
     on_rollouts,
     reward_in,
     taken_log_probs,
-    watch,
 )
 from bsdr_torch.rationality import RationalityKind
 from bsdr_torch.soft_bellman import optimal_policy
@@ -31,8 +31,12 @@ FITTED: tuple[RationalityKind, ...] = ("br", "br_per_human", "irleed", "bsdr")
 
 @dataclass(frozen=True)
 class Case:
-    """People in one world, `rollouts` of each to learn from and `held_out` to predict."""
+    """People in one world, `rollouts` of each to learn from and `held_out` to predict.
 
+    They act by the rule of "bsdr", or by that of "lapses"; see `lapsing_people`.
+    """
+
+    rule: str
     world: str
     dependence: float
     seed: int
@@ -50,19 +54,26 @@ def run(settings: Run) -> list[str]:
 def cases(settings: Run) -> list[Case]:
     """Worlds, how state-dependent people are, seeds."""
     worlds = ("meadow", "frozen_lake") if settings.quick else WORLDS
-    dependence = (0.0, 1.0, 2.0) if settings.quick else (0.0, 0.5, 1.0, 1.5, 2.0)
-    return [Case(*case) for case in itertools.product(worlds, dependence, range(settings.seeds))]
+    dependence = (0.0, 2.0) if settings.quick else (0.0, 0.5, 1.0, 1.5, 2.0)
+    return [Case(*case) for case in itertools.product(("bsdr", "lapses"), worlds, dependence, range(settings.seeds))]
 
 
 def run_case(case: Case) -> list[Record]:
     """Simulates the people of a case, fits every model and scores it on the held-out rollouts."""
     world = GridWorld.load(case.world)
     generator = torch.Generator().manual_seed(8000 + case.seed)
-    truth = draw_people(world, case.people, case.dependence, generator)
-    data = watch([world], truth, case.rollouts, case.held_out, generator)
-    seen, unseen = data.parts[world.name].train, data.parts[world.name].test
-
-    best = cross_entropy(taken_log_probs(world, truth.reward(world), unseen), unseen)
+    if case.rule == "lapses":
+        people = draw_lapsing_people(world, case.people, case.dependence, generator)
+        truth = people.truth
+        seen, unseen = (simulate_lapsing(world, people, n, generator) for n in (case.rollouts, case.held_out))
+        own = lapsing_log_probs(world, people, unseen)
+    else:
+        truth = draw_people(world, case.people, case.dependence, generator)
+        seen, unseen = (simulate(world, truth, n, generator) for n in (case.rollouts, case.held_out))
+        own = taken_log_probs(world, truth.reward(world), unseen)
+    parts = Parts(seen, validation=seen.select(torch.arange(0)), test=unseen)
+    data = RolloutData([world], [f"human {i}" for i in range(case.people)], {world.name: parts})
+    best = cross_entropy(own, unseen)
     records: list[Record] = [{"model": "truth", "cross_entropy": best, "excess": 0.0, "converged": True}]
 
     def score(model: str, taken: Tensor, converged: bool = True, **also: float) -> None:

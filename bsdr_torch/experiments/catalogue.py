@@ -43,9 +43,9 @@ Made by `{settings.command("all")}`. Every sentence is made from the numbers in 
 brackets are 95 % intervals over seeds, and where an interval contains zero the sentence says that no difference was \
 found. A control is a comparison in which there is nothing to find.
 
-All people here are simulated, by the rule of BSDR and with the features that the models are given. What is found says \
-what can be learned if people are like that, and how much there is to lose by ignoring it; it does not say that people \
-are like that.
+All people here are simulated, by the rule of BSDR and with the features that the models are given; only in \
+action_prediction some act by another rule. What is found says what can be learned if people are like that, and how \
+much there is to lose by ignoring it; it does not say that people are like that.
 
 {chr(10).join(sections)}"""
     write_files({settings.out / "README.md": partial(_write_text, text=text)})

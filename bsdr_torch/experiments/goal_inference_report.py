@@ -11,6 +11,7 @@ from torch import Tensor
 from bsdr_torch.experiments.reporting import (
     NAMES,
     READING,
+    SIMULATED_BY_BSDR,
     bullets,
     chosen,
     control_sentence,
@@ -212,6 +213,8 @@ each seed. That a walk ends is not told; a goal that was walked over and left is
 true parameters are the best that inference can do.
 
 {READING}
+
+{SIMULATED_BY_BSDR}
 
 ## What was found
 

@@ -13,6 +13,7 @@ from bsdr_torch.data.grid_people import Truth, grid_problem, simulate
 from bsdr_torch.experiments.fitting import fit
 from bsdr_torch.experiments.reporting import (
     READING,
+    SIMULATED_BY_BSDR,
     STYLES,
     Difference,
     bullets,
@@ -257,6 +258,8 @@ Made by `{settings.command("recovery")}`: {len(records)} fits, {sum(r["converged
 vanishing gradient, {len(values_of(records, "seed"))} seeds.
 
 {READING}
+
+{SIMULATED_BY_BSDR}
 
 ## What was found
 

@@ -42,9 +42,12 @@ NAMES = {
 READING = (
     f"Numbers are means over seeds with their {CONFIDENCE:.0%} interval (Student's, over seeds: each seed draws new "
     "people). Differences are between models on the same people, seed by seed, and p is that of flipping their signs. "
-    "No sentence below claims a difference whose interval contains zero.\n\n"
-    "The people are simulated by the rule of BSDR, with the features that it is given: the experiment shows what can be "
-    "learned if people are like that, not that they are. No prior of any model was tuned to these data."
+    "No sentence below claims a difference whose interval contains zero. No prior of any model was tuned to these data."
+)
+
+SIMULATED_BY_BSDR = (
+    "The people are simulated by the rule of BSDR, with the features that it is given: the experiment shows what can "
+    "be learned if people are like that, not that they are."
 )
 
 

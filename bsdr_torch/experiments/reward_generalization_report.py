@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 from bsdr_torch.experiments.reporting import (
     NAMES,
     READING,
+    SIMULATED_BY_BSDR,
     Difference,
     bullets,
     chosen,
@@ -141,6 +142,8 @@ done everything. BR is also what BR per person and IRLEED become without identit
 same with and without them.
 
 {READING}
+
+{SIMULATED_BY_BSDR}
 
 ## What was found
 

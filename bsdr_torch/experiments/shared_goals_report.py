@@ -8,6 +8,7 @@ from matplotlib.figure import Figure
 
 from bsdr_torch.experiments.reporting import (
     READING,
+    SIMULATED_BY_BSDR,
     Difference,
     bullets,
     by_seed,
@@ -51,7 +52,7 @@ def findings(records: Sequence[Record]) -> list[str]:
             elif effect.below_zero:
                 verdict = f"by {name} the rewards of one task agree less than those of two tasks"
             else:
-                verdict = f"by {name} the test says that tasks do not share a goal"
+                verdict = f"by {name} nothing says that people of one task share a goal"
             found.append(f"{people}: {verdict} ({numbers})")
     for measure, name in MEASURES.items():
         here = chosen(records, goals="shared", measure=measure)
@@ -142,6 +143,8 @@ share of what acting at random loses. *Effect* is the mean between two tasks les
 deviations of all pairs; its p-value comes from permuting tasks among people. Random weights are independent normals.
 
 {READING}
+
+{SIMULATED_BY_BSDR}
 
 ## What was found
 

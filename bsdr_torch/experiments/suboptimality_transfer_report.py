@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 from bsdr_torch.experiments.reporting import (
     NAMES,
     READING,
+    SIMULATED_BY_BSDR,
     STYLES,
     Difference,
     bullets,
@@ -133,6 +134,8 @@ There are two controls. For people whose beta is constant, theta_beta has nothin
 all alike, the person's own theta_beta has nothing to add to the population's.
 
 {READING}
+
+{SIMULATED_BY_BSDR}
 
 ## What was found
 
