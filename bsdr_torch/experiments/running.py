@@ -59,7 +59,7 @@ def run_cases(out: Path, cases: Sequence[Case], run_case: Callable[[Case], list[
     """The records of all cases, in their order, also written to results.json in `out`.
 
     Cases that results.json already holds are not run again. It is rewritten while the others run, so that no more
-    than some seconds of work are lost when the run is interrupted.
+    than some seconds of work are lost when the run is interrupted. Numbers are kept to six digits.
     """
     path = out / "results.json"
     done = _by_case(_read(path), cases)
@@ -69,13 +69,24 @@ def run_cases(out: Path, cases: Sequence[Case], run_case: Callable[[Case], list[
     saved = time.monotonic()
     try:
         for case, records in tqdm(_results(todo, run_case, workers), out.name, len(todo), unit="case"):
-            done[case] = [asdict(case) | record for record in records]
+            done[case] = [rounded(asdict(case) | record) for record in records]
             if time.monotonic() - saved > SAVE_SECONDS:
                 _write(path, cases, done)
                 saved = time.monotonic()
     finally:
         _write(path, cases, done)
     return [record for case in cases for record in done[case]]
+
+
+def rounded(value: Any) -> Any:
+    """The same plain data with numbers to six digits: more say nothing, and fill the file."""
+    if isinstance(value, float):
+        return float(f"{value:.6g}")
+    if isinstance(value, list):
+        return [rounded(item) for item in value]
+    if isinstance(value, dict):
+        return {name: rounded(item) for name, item in value.items()}
+    return value
 
 
 def _results(
@@ -101,7 +112,7 @@ def _by_case(records: list[Record], cases: Sequence[Case]) -> dict[Case, list[Re
     by_fields: dict[tuple[Any, ...], list[Record]] = {}
     names = list(asdict(cases[0])) if cases else []
     for record in records:
-        by_fields.setdefault(tuple(record.get(name) for name in names), []).append(record)
+        by_fields.setdefault(tuple(record.get(name) for name in names), []).append(rounded(record))
     return {case: found for case in cases if (found := by_fields.get(tuple(asdict(case).values())))}
 
 

@@ -13,6 +13,7 @@ from bsdr_torch.experiments.reporting import (
     bullets,
     by_seed,
     chosen,
+    legend_below,
     level,
     panels,
     shown,
@@ -25,7 +26,7 @@ from bsdr_torch.experiments.statistics import estimate, sign_flip_p
 
 MEASURES = {"distance": "canonical distance", "regret": "regret"}
 PEOPLE = {"shared": "people who share the goal of their task", "own": "people with goals of their own"}
-PAIRS = {"within": "same task", "between": "two tasks", "to_random": "random weights"}
+PAIRS = {"within": "people of one task", "between": "people of two tasks", "to_random": "people and random weights"}
 COLORS = {"within": "#0072B2", "between": "#E69F00", "to_random": "#999999"}
 
 
@@ -89,7 +90,7 @@ def distances_figure(records: Sequence[Record]) -> Figure:
         row[0].set_ylabel(
             f"{name}\n" + ("(0 same, 1 opposite)" if measure == "distance" else "(share of random's loss)")
         )
-    axes[0, 0].legend(title="between people of", fontsize=8, title_fontsize=8)
+    legend_below(figure, axes[0, 0])
     figure.suptitle("Rewards of BR fitted to each person alone; bars: 95 % interval over seeds")
     return figure
 
