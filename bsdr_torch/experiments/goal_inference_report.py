@@ -12,6 +12,7 @@ from bsdr_torch.experiments.reporting import (
     NAMES,
     READING,
     SIMULATED_BY_BSDR,
+    Difference,
     bullets,
     chosen,
     control_sentence,
@@ -65,6 +66,12 @@ def findings(records: Sequence[Record]) -> list[str]:
             }.items():
                 words = difference.sentence(what, f"that under {other}", "is higher than", "is lower than")
                 found.append(f"{where}: {words}")
+        by_steps = chosen(records, dependence=dependence, seen_as="steps")
+        errors = {m: _calibration_errors(chosen(by_steps, model=m)) for m in ("bsdr", "br_per_human")}
+        words = Difference(errors["bsdr"], errors["br_per_human"], "error").sentence(
+            "the calibration error of BSDR", "that of BR per person", "is larger than", "is smaller than"
+        )
+        found.append(f"state-dependence {dependence:g}, after a number of steps: {words}")
     return found
 
 
@@ -105,7 +112,7 @@ def gain_figure(records: Sequence[Record]) -> Figure:
         axis.axhline(0, color="black", linewidth=0.8)
         axis.set_xticks([25, 50, 75, 100])
         axis.set(title=f"state-dependence {dependence:g}", xlabel="part of the walk seen (%)")
-    axes[0].set_ylabel("likelihood of the true goal:\nBSDR less ...")
+    axes[0].set_ylabel("likelihood of the true goal:\nBSDR less the other model", fontsize=9)
     legend_below(figure, axes[0])
     figure.suptitle("What BSDR gains, on the same people; bars: 95 % interval over seeds")
     return figure
@@ -141,11 +148,12 @@ def _bins(records: Sequence[Record]) -> Tensor:
     return torch.stack([torch.tensor(of_seed, dtype=torch.float64).sum(0) for of_seed in lines])
 
 
-def _calibration_error(records: Sequence[Record]) -> str:
-    """Mean distance of probability and frequency over bins, weighted by their size."""
+def _calibration_errors(records: Sequence[Record]) -> list[Record]:
+    """For each seed, the mean distance of probability and frequency over bins, weighted by their size."""
     bins = _bins(records)
     errors = (bins[:, :, 1] - bins[:, :, 2]).abs().sum(1) / bins[:, :, 0].sum(1)
-    return shown(estimate(errors.tolist()))
+    seeds = values_of(records, "seed")
+    return [{"seed": seed, "error": error} for seed, error in zip(seeds, errors.tolist(), strict=True)]
 
 
 def _text(settings: Run, records: Sequence[Record], found: list[str]) -> str:
@@ -173,12 +181,13 @@ def _text(settings: Run, records: Sequence[Record], found: list[str]) -> str:
                 f"{dependence:g}",
                 NAMES[model],
                 *(
-                    _calibration_error(chosen(records, dependence=dependence, model=model, seen_as=seen_as))
+                    shown(level(_calibration_errors(chosen(of_people, model=model, seen_as=seen_as)), "error"))
                     for seen_as in ("steps", "part")
                 ),
             ]
             for dependence in levels
             for model in MODELS
+            if (of_people := chosen(records, dependence=dependence))
         ],
     )
     gains = table(

@@ -181,7 +181,7 @@ def amounts_figure(records: Sequence[Record]) -> Figure:
                 axis.set_xlabel("rollouts per person")
         row[0].set_ylabel("1 - cosine of θ_R" if measure == "theta_R_cosine" else label)
     axes[0, 0].legend()
-    figure.suptitle("BSDR, people whose β depends on the state; bars: 95 % interval over seeds")
+    figure.suptitle("BSDR; bars: 95 % interval over seeds")
     return figure
 
 

@@ -42,7 +42,7 @@ NAMES = {
 READING = (
     f"Numbers are means over seeds with their {CONFIDENCE:.0%} interval (Student's, over seeds: each seed draws new "
     "people). Differences are between models on the same people, seed by seed, and p is that of flipping their signs. "
-    "No sentence below claims a difference whose interval contains zero. No prior of any model was tuned to these data."
+    "No sentence below claims a difference whose interval contains zero. Priors are left as they are in the library."
 )
 
 SIMULATED_BY_BSDR = (
