@@ -31,7 +31,7 @@ def main() -> None:
         run_all(settings)
         print(f"Summary: {options.out / 'README.md'}")
     else:
-        EXPERIMENTS[options.experiment](settings)
+        EXPERIMENTS[options.experiment].run(settings)
         print(f"Report: {options.out / 'report.md'}")
 
 

@@ -13,6 +13,7 @@ from bsdr_torch.data.rollouts import Rollouts
 from bsdr_torch.experiments import action_prediction_report
 from bsdr_torch.experiments.fitting import fit
 from bsdr_torch.experiments.lapsing_people import draw_lapsing_people, lapsing_log_probs, simulate_lapsing
+from bsdr_torch.experiments.reporting import Finding
 from bsdr_torch.experiments.running import Record, Run, run_cases
 from bsdr_torch.experiments.simulated import (
     WORLDS,
@@ -45,8 +46,8 @@ class Case:
     held_out: int = 8
 
 
-def run(settings: Run) -> list[str]:
-    """Runs the experiment, writes its report and returns what was found, in sentences."""
+def run(settings: Run) -> list[Finding]:
+    """Runs the experiment, writes its report and returns what was found."""
     records = run_cases(settings.out, cases(settings), run_case, settings.workers)
     return action_prediction_report.write(settings, records)
 

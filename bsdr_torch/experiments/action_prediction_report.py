@@ -10,6 +10,7 @@ from bsdr_torch.experiments.reporting import (
     NAMES,
     READING,
     Difference,
+    Finding,
     bullets,
     chosen,
     control_sentence,
@@ -31,7 +32,7 @@ RULES = {"bsdr": "people by BSDR's rule", "lapses": "people who lapse"}
 MODELS = ("truth", "bsdr", "irleed", "br_per_human", "br", "optimal", "random")
 
 
-def write(settings: Run, records: Sequence[Record]) -> list[str]:
+def write(settings: Run, records: Sequence[Record]) -> list[Finding]:
     """Draws the figures, writes report.md and returns the findings."""
     found = findings(records)
     figures = {
@@ -50,7 +51,7 @@ def write(settings: Run, records: Sequence[Record]) -> list[str]:
     return found
 
 
-def findings(records: Sequence[Record]) -> list[str]:
+def findings(records: Sequence[Record]) -> list[Finding]:
     """What was found, in sentences made from the intervals."""
     found = []
     for rule, who in RULES.items():
@@ -59,7 +60,7 @@ def findings(records: Sequence[Record]) -> list[str]:
             if dependence == 0:
                 saved = Difference(chosen(here, model="br_per_human"), chosen(here, model="bsdr"), "excess")
                 words = control_sentence(saved, "cross-entropy that BSDR saves", "BR per person", 4, " nats per step")
-                found.append(f"{who}: {words}")
+                found.append(Finding(f"{who}: {words}"))
                 continue
             for other in ("br_per_human", "irleed"):
                 words = model_difference(here, "bsdr", other, "excess").sentence(
@@ -70,12 +71,15 @@ def findings(records: Sequence[Record]) -> list[str]:
                     4,
                     " nats per step",
                 )
-                found.append(f"{who}, state-dependence {dependence:g}: {words}")
+                headline = other == "br_per_human" and dependence == max(values_of(records, "dependence"))
+                found.append(Finding(f"{who}, state-dependence {dependence:g}: {words}", headline))
         strongest = chosen(records, rule=rule, dependence=max(values_of(records, "dependence")))
         missed = {model: shown(level(chosen(strongest, model=model), "excess")) for model in ("bsdr", "br_per_human")}
         found.append(
-            f"{who}, state-dependence {strongest[0]['dependence']:g}: to the people's own policy BSDR misses "
-            f"{missed['bsdr']} nats per step, BR per person {missed['br_per_human']}"
+            Finding(
+                f"{who}, state-dependence {strongest[0]['dependence']:g}: to the people's own policy BSDR misses "
+                f"{missed['bsdr']} nats per step, BR per person {missed['br_per_human']}"
+            )
         )
     return found
 
@@ -102,7 +106,7 @@ def line_figure(records: Sequence[Record], models: Sequence[str], measure: str, 
     return figure
 
 
-def _text(settings: Run, records: Sequence[Record], found: list[str]) -> str:
+def _text(settings: Run, records: Sequence[Record], found: list[Finding]) -> str:
     case, worlds, levels = records[0], values_of(records, "world"), values_of(records, "dependence")
     pooled = table(
         ["people", "model", *(f"state-dependence {d:g}" for d in levels)],

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
-from pathlib import Path
+from typing import NamedTuple
 
-from bsdr_torch.data.arrow_files import write_files
 from bsdr_torch.experiments import (
     action_prediction,
     goal_inference,
@@ -16,30 +14,42 @@ from bsdr_torch.experiments import (
     shared_goals,
     suboptimality_transfer,
 )
-from bsdr_torch.experiments.reporting import bullets
-from bsdr_torch.experiments.running import Run
+from bsdr_torch.experiments.reporting import Finding, bullets
+from bsdr_torch.experiments.running import Run, write_text
 
-EXPERIMENTS: dict[str, Callable[[Run], list[str]]] = {
-    "recovery": recovery.run,
-    "shared_goals": shared_goals.run,
-    "reward_generalization": reward_generalization.run,
-    "action_prediction": action_prediction.run,
-    "suboptimality_transfer": suboptimality_transfer.run,
-    "goal_inference": goal_inference.run,
+
+class Experiment(NamedTuple):
+    """What an experiment asks, and the function that runs it, writes its report and returns what it found."""
+
+    question: str
+    run: Callable[[Run], list[Finding]]
+
+
+EXPERIMENTS = {
+    "recovery": Experiment("Can the parameters of people be found from their rollouts?", recovery.run),
+    "shared_goals": Experiment("Do the rewards of people with the same task agree?", shared_goals.run),
+    "reward_generalization": Experiment("Is the learned cost good to act by?", reward_generalization.run),
+    "action_prediction": Experiment("Which model predicts what people do next?", action_prediction.run),
+    "suboptimality_transfer": Experiment(
+        "Does what a person is like in some worlds tell what the person does in another?", suboptimality_transfer.run
+    ),
+    "goal_inference": Experiment(
+        "Does knowing where a person is unreliable tell sooner where the person is going?", goal_inference.run
+    ),
 }
-"""Each runs, writes its report, and returns what it found, in sentences."""
 
 
 def run_all(settings: Run) -> None:
     """Every experiment in a folder of its own, and README.md with what was found."""
-    found = {name: run(replace(settings, out=settings.out / name)) for name, run in EXPERIMENTS.items()}
-    sections = [
-        f"## [{name}]({name}/report.md)\n\n`{settings.command(name)}`\n\n{bullets(sentences)}\n"
-        for name, sentences in found.items()
-    ]
+    sections = []
+    for name, experiment in EXPERIMENTS.items():
+        found = experiment.run(replace(settings, out=settings.out / name))
+        headlines = bullets(finding for finding in found if finding.headline)
+        title = f"## {experiment.question}\n\n[{name}]({name}/report.md), `{settings.command(name)}`"
+        sections.append(f"{title}\n\n{headlines}\n")
     text = f"""# What the experiments found
 
-Made by `{settings.command("all")}`. Every sentence is made from the numbers in the report that its heading leads to: \
+Made by `{settings.command("all")}`. Every sentence is made from the numbers in the report that is named with it: \
 brackets are 95 % intervals over seeds, and where an interval contains zero the sentence says that no difference was \
 found. A control is a comparison in which there is nothing to find.
 
@@ -48,8 +58,4 @@ action_prediction some act by another rule. What is found says what can be learn
 much there is to lose by ignoring it; it does not say that people are like that.
 
 {chr(10).join(sections)}"""
-    write_files({settings.out / "README.md": partial(_write_text, text=text)})
-
-
-def _write_text(path: Path, text: str) -> None:
-    path.write_text(text)
+    write_text(settings.out / "README.md", text)

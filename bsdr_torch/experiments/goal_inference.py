@@ -18,6 +18,7 @@ from bsdr_torch.data.rollouts import Rollouts
 from bsdr_torch.experiments import goal_inference_report
 from bsdr_torch.experiments.derived_worlds import spread_cells, with_goal
 from bsdr_torch.experiments.fitting import fit
+from bsdr_torch.experiments.reporting import Finding
 from bsdr_torch.experiments.running import Record, Run, run_cases
 from bsdr_torch.experiments.simulated import WORLDS, draw_people, reward_in, taken_log_probs, watch
 from bsdr_torch.rationality import RationalityKind
@@ -47,8 +48,8 @@ class Case:
     earlier_rollouts: int = 4
 
 
-def run(settings: Run) -> list[str]:
-    """Runs the experiment, writes its report and returns what was found, in sentences."""
+def run(settings: Run) -> list[Finding]:
+    """Runs the experiment, writes its report and returns what was found."""
     records = run_cases(settings.out, cases(settings), run_case, settings.workers)
     return goal_inference_report.write(settings, records)
 

@@ -13,6 +13,7 @@ from bsdr_torch.experiments.reporting import (
     READING,
     SIMULATED_BY_BSDR,
     Difference,
+    Finding,
     bullets,
     chosen,
     control_sentence,
@@ -33,7 +34,7 @@ from bsdr_torch.experiments.statistics import estimate
 MODELS = ("br", "br_per_human", "bsdr", "truth")
 
 
-def write(settings: Run, records: Sequence[Record]) -> list[str]:
+def write(settings: Run, records: Sequence[Record]) -> list[Finding]:
     """Draws the figures, writes report.md and returns the findings."""
     found = findings(records)
     figures = {
@@ -45,9 +46,10 @@ def write(settings: Run, records: Sequence[Record]) -> list[str]:
     return found
 
 
-def findings(records: Sequence[Record]) -> list[str]:
+def findings(records: Sequence[Record]) -> list[Finding]:
     """What was found, in sentences made from the intervals."""
     found = []
+    strongest = max(values_of(records, "dependence"))
     for dependence in values_of(records, "dependence"):
         of_people = chosen(records, dependence=dependence, seen_as="part")
         for fraction in (0.25, 1.0):
@@ -55,9 +57,8 @@ def findings(records: Sequence[Record]) -> list[str]:
             what = "the likelihood of the true goal under BSDR"
             over_alone = model_difference(seen, "bsdr", "br_per_human", "likelihood")
             if dependence == 0:
-                found.append(
-                    f"{control_sentence(over_alone, what, 'BR per person')} (first {fraction:.0%} of the walk)"
-                )
+                words = control_sentence(over_alone, what, "BR per person")
+                found.append(Finding(f"{words} (first {fraction:.0%} of the walk)", headline=fraction < 1))
                 continue
             where = f"state-dependence {dependence:g}, first {fraction:.0%} of the walk"
             for other, difference in {
@@ -65,13 +66,14 @@ def findings(records: Sequence[Record]) -> list[str]:
                 "BR": model_difference(seen, "bsdr", "br", "likelihood"),
             }.items():
                 words = difference.sentence(what, f"that under {other}", "is higher than", "is lower than")
-                found.append(f"{where}: {words}")
+                found.append(Finding(f"{where}: {words}", headline=dependence == strongest))
         by_steps = chosen(records, dependence=dependence, seen_as="steps")
         errors = {m: _calibration_errors(chosen(by_steps, model=m)) for m in ("bsdr", "br_per_human")}
         words = Difference(errors["bsdr"], errors["br_per_human"], "error").sentence(
             "the calibration error of BSDR", "that of BR per person", "is larger than", "is smaller than"
         )
-        found.append(f"state-dependence {dependence:g}, after a number of steps: {words}")
+        words = f"state-dependence {dependence:g}, after a number of steps: {words}"
+        found.append(Finding(words, headline=dependence == strongest))
     return found
 
 
@@ -156,7 +158,7 @@ def _calibration_errors(records: Sequence[Record]) -> list[Record]:
     return [{"seed": seed, "error": error} for seed, error in zip(seeds, errors.tolist(), strict=True)]
 
 
-def _text(settings: Run, records: Sequence[Record], found: list[str]) -> str:
+def _text(settings: Run, records: Sequence[Record], found: list[Finding]) -> str:
     case = records[0]
     levels, worlds = (values_of(records, name) for name in ("dependence", "world"))
     by_part = chosen(records, seen_as="part")

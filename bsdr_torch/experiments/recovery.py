@@ -14,6 +14,7 @@ import torch
 from bsdr_torch.data.grid_people import Parts, RolloutData, Truth, simulate
 from bsdr_torch.experiments import recovery_report
 from bsdr_torch.experiments.fitting import fit
+from bsdr_torch.experiments.reporting import Finding
 from bsdr_torch.experiments.running import Record, Run, run_cases
 from bsdr_torch.human_model import HumanModel
 from bsdr_torch.rationality import RationalityKind
@@ -36,8 +37,8 @@ class Case:
     seed: int
 
 
-def run(settings: Run) -> list[str]:
-    """Runs the experiment, writes its report and returns what was found, in sentences."""
+def run(settings: Run) -> list[Finding]:
+    """Runs the experiment, writes its report and returns what was found."""
     records = run_cases(settings.out, cases(settings.quick, settings.seeds), run_case, settings.workers)
     return recovery_report.write(settings, records)
 

@@ -16,6 +16,7 @@ from bsdr_torch.experiments.reporting import (
     SIMULATED_BY_BSDR,
     STYLES,
     Difference,
+    Finding,
     bullets,
     chosen,
     control_sentence,
@@ -43,7 +44,7 @@ BETA_GRID = torch.logspace(-1, 3, 9, dtype=torch.float64)
 ANGLES = torch.linspace(0, math.pi / 2, 19, dtype=torch.float64)
 
 
-def write(settings: Run, records: Sequence[Record]) -> list[str]:
+def write(settings: Run, records: Sequence[Record]) -> list[Finding]:
     """Draws the figures, writes report.md and returns the findings."""
     posterior = paper_posterior(humans=4)
     profiles = {n: cost_profile(n) for n in (1, 20)}
@@ -59,22 +60,24 @@ def write(settings: Run, records: Sequence[Record]) -> list[str]:
     return found
 
 
-def findings(records: Sequence[Record]) -> list[str]:
+def findings(records: Sequence[Record]) -> list[Finding]:
     """What was found, in sentences made from the intervals."""
     compared = chosen(records, humans=20, rollouts=8)
     bsdr = chosen(compared, people="state-dependent", model="bsdr")
     cosine, error = (shown(level(bsdr, measure), 4) for measure in ("theta_R_cosine", "beta_relative_error"))
     found = [
-        f"20 people and 8 rollouts of each: the cosine of BSDR's θ_R with the true one is {cosine}, the relative error "
-        f"of β is {error}"
+        Finding(
+            f"20 people and 8 rollouts of each: the cosine of BSDR's θ_R with the true one is {cosine}, the relative "
+            f"error of β is {error}"
+        )
     ]
     for other in ("br_per_human", "irleed"):
         gap = model_difference(chosen(compared, people="state-dependent"), "bsdr", other, "heldout_gap")
         words = gap.sentence("the held-out gap of `bsdr`", f"that of `{other}`", "is larger than", "is smaller than")
-        found.append(f"people whose β depends on the state: {words}")
+        found.append(Finding(f"people whose β depends on the state: {words}"))
     constant = chosen(compared, people="constant")
     fewer = Difference(chosen(constant, model="br_per_human"), chosen(constant, model="bsdr"), "heldout_gap")
-    return [*found, control_sentence(fewer, "the held-out gap that `bsdr` closes", "`br_per_human`", 4)]
+    return [*found, Finding(control_sentence(fewer, "the held-out gap that `bsdr` closes", "`br_per_human`", 4))]
 
 
 def paper_posterior(humans: int) -> GridPosterior:
@@ -243,7 +246,7 @@ def _text(
     records: Sequence[Record],
     posterior: GridPosterior,
     profiles: dict[int, Tensor],
-    found: Sequence[str],
+    found: Sequence[Finding],
 ) -> str:
     best = int(posterior.theta_R.argmax())
     amounts = _measures_table(

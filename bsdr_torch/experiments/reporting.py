@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -49,6 +49,13 @@ SIMULATED_BY_BSDR = (
     "The people are simulated by the rule of BSDR, with the features that it is given: the experiment shows what can "
     "be learned if people are like that, not that they are."
 )
+
+
+class Finding(NamedTuple):
+    """A sentence about what was found, and whether it belongs on the page that sums up all experiments."""
+
+    words: str
+    headline: bool = True
 
 
 def chosen(records: Iterable[Record], **fields: object) -> list[Record]:
@@ -125,9 +132,9 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join("| " + " | ".join(row) + " |" for row in [header, ["---"] * len(header), *rows])
 
 
-def bullets(sentences: Iterable[str]) -> str:
-    """A Markdown list of sentences."""
-    return "\n".join(f"- {sentence[:1].upper()}{sentence[1:]}." for sentence in sentences)
+def bullets(found: Iterable[Finding]) -> str:
+    """A Markdown list of findings."""
+    return "\n".join(f"- {finding.words[:1].upper()}{finding.words[1:]}." for finding in found)
 
 
 def panels(count: int, width: float = 3.2, height: float = 3.3, rows: int = 1) -> tuple[Figure, list[Axes]]:

@@ -11,6 +11,7 @@ from bsdr_torch.experiments.reporting import (
     READING,
     SIMULATED_BY_BSDR,
     Difference,
+    Finding,
     bullets,
     chosen,
     control_sentence,
@@ -35,7 +36,7 @@ MEASURES = {
 }
 
 
-def write(settings: Run, records: Sequence[Record]) -> list[str]:
+def write(settings: Run, records: Sequence[Record]) -> list[Finding]:
     """Draws the figures, writes report.md and returns the findings."""
     found = findings(records)
     figures = {
@@ -48,7 +49,7 @@ def write(settings: Run, records: Sequence[Record]) -> list[str]:
     return found
 
 
-def findings(records: Sequence[Record]) -> list[str]:
+def findings(records: Sequence[Record]) -> list[Finding]:
     """What was found, in sentences made from the intervals; regret is that with new goals."""
     found = []
     for kind in _kinds(records):
@@ -57,7 +58,7 @@ def findings(records: Sequence[Record]) -> list[str]:
             if kind["dependence"] == 0:
                 saved = Difference(chosen(here, model="br_per_human"), chosen(here, model="bsdr"), "new_goal_regret")
                 words = control_sentence(saved, "regret that BSDR's cost saves", "that of BR per person", 4)
-                found.append(f"{words} ({_people(people)})")
+                found.append(Finding(f"{words} ({_people(people)})", headline=people > 1))
                 continue
             if kind["dependence"] < max(values_of(records, "dependence")):
                 continue
@@ -66,7 +67,8 @@ def findings(records: Sequence[Record]) -> list[str]:
                 words = gap.sentence(
                     "the regret of BSDR's cost", f"that of {NAMES[other]}", "is higher than", "is lower than", 4
                 )
-                found.append(f"{_people(people)}, {_named(kind)}: {words}")
+                headline = other in ("br_per_human", "bsdr_aggregate") and (people > 1 or kind["places"] == "own")
+                found.append(Finding(f"{_people(people)}, {_named(kind)}: {words}", headline))
     return found
 
 
@@ -96,7 +98,7 @@ def lines_figure(records: Sequence[Record], measures: Sequence[str], title: str,
     return figure
 
 
-def _text(settings: Run, records: Sequence[Record], found: list[str]) -> str:
+def _text(settings: Run, records: Sequence[Record], found: list[Finding]) -> str:
     case, worlds, people = records[0], values_of(records, "world"), values_of(records, "people")
     pooled = table(
         ["people", "how many", "model", *MEASURES.values()],

@@ -78,6 +78,11 @@ def run_cases(out: Path, cases: Sequence[Case], run_case: Callable[[Case], list[
     return [record for case in cases for record in done[case]]
 
 
+def write_text(path: Path, text: str) -> None:
+    """Writes a file that nobody sees half of."""
+    write_files({path: lambda temporary: _write_here(temporary, text)})
+
+
 def rounded(value: Any) -> Any:
     """The same plain data with numbers to six digits: more say nothing, and fill the file."""
     if isinstance(value, float):
@@ -131,8 +136,8 @@ def _read(path: Path) -> list[Record]:
 def _write(path: Path, cases: Sequence[Case], done: dict[Case, list[Record]]) -> None:
     lines = [json.dumps(record) for case in cases for record in done.get(case, [])]
     text = "[\n" + ",\n".join(lines) + "\n]\n"
-    write_files({path: lambda temporary: _write_text(temporary, text)})
+    write_text(path, text)
 
 
-def _write_text(path: Path, text: str) -> None:
+def _write_here(path: Path, text: str) -> None:
     path.write_text(text)

@@ -18,6 +18,7 @@ from bsdr_torch.data.rollouts import Rollouts
 from bsdr_torch.experiments import shared_goals_report
 from bsdr_torch.experiments.derived_worlds import spread_cells, with_landmarks
 from bsdr_torch.experiments.fitting import fit_each_alone
+from bsdr_torch.experiments.reporting import Finding
 from bsdr_torch.experiments.running import Record, Run, run_cases
 from bsdr_torch.experiments.simulated import WORLDS, draw_people
 from bsdr_torch.experiments.statistics import group_test
@@ -41,8 +42,8 @@ class Case:
     rollouts: int = 8
 
 
-def run(settings: Run) -> list[str]:
-    """Runs the experiment, writes its report and returns what was found, in sentences."""
+def run(settings: Run) -> list[Finding]:
+    """Runs the experiment, writes its report and returns what was found."""
     records = run_cases(settings.out, cases(settings), run_case, settings.workers)
     return shared_goals_report.write(settings, records)
 

@@ -10,6 +10,7 @@ from bsdr_torch.experiments.reporting import (
     READING,
     SIMULATED_BY_BSDR,
     Difference,
+    Finding,
     bullets,
     by_seed,
     chosen,
@@ -25,12 +26,12 @@ from bsdr_torch.experiments.running import Record, Run
 from bsdr_torch.experiments.statistics import estimate, sign_flip_p
 
 MEASURES = {"distance": "canonical distance", "regret": "regret"}
-PEOPLE = {"shared": "people who share the goal of their task", "own": "people with goals of their own"}
+PEOPLE = {"shared": "people who share the goal of their task", "own": "control, people with goals of their own"}
 PAIRS = {"within": "people of one task", "between": "people of two tasks", "to_random": "people and random weights"}
 COLORS = {"within": "#0072B2", "between": "#E69F00", "to_random": "#999999"}
 
 
-def write(settings: Run, records: Sequence[Record]) -> list[str]:
+def write(settings: Run, records: Sequence[Record]) -> list[Finding]:
     """Draws the figures, writes report.md and returns the findings."""
     found = findings(records)
     figures = {"distances": distances_figure(records), "p_values": p_figure(records)}
@@ -38,7 +39,7 @@ def write(settings: Run, records: Sequence[Record]) -> list[str]:
     return found
 
 
-def findings(records: Sequence[Record]) -> list[str]:
+def findings(records: Sequence[Record]) -> list[Finding]:
     """What was found, in sentences made from the intervals."""
     found = []
     for goals, people in PEOPLE.items():
@@ -54,14 +55,14 @@ def findings(records: Sequence[Record]) -> list[str]:
                 verdict = f"by {name} the rewards of one task agree less than those of two tasks"
             else:
                 verdict = f"by {name} nothing says that people of one task share a goal"
-            found.append(f"{people}: {verdict} ({numbers})")
+            found.append(Finding(f"{people}: {verdict} ({numbers})"))
     for measure, name in MEASURES.items():
         here = chosen(records, goals="shared", measure=measure)
         gap = Difference(_renamed(here, "within"), _renamed(here, "to_random"), "value")
         words = gap.sentence(
             "the rewards of one task", "random weights", "are farther apart than from", "are closer than"
         )
-        found.append(f"{PEOPLE['shared']}: by {name} {words}")
+        found.append(Finding(f"{PEOPLE['shared']}: by {name} {words}", headline=False))
     return found
 
 
@@ -111,7 +112,7 @@ def p_figure(records: Sequence[Record]) -> Figure:
     return figure
 
 
-def _text(settings: Run, records: Sequence[Record], found: list[str]) -> str:
+def _text(settings: Run, records: Sequence[Record], found: list[Finding]) -> str:
     case, worlds = records[0], values_of(records, "world")
     rows = []
     for goals in PEOPLE:

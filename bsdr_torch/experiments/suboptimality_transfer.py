@@ -16,6 +16,7 @@ from bsdr_torch.data.grid_people import Truth, simulate
 from bsdr_torch.experiments import suboptimality_transfer_report
 from bsdr_torch.experiments.derived_worlds import redrawn
 from bsdr_torch.experiments.fitting import fit
+from bsdr_torch.experiments.reporting import Finding
 from bsdr_torch.experiments.running import Record, Run, run_cases
 from bsdr_torch.experiments.simulated import (
     LEVEL_SPREAD,
@@ -50,8 +51,8 @@ class Case:
     held_out: int = 8
 
 
-def run(settings: Run) -> list[str]:
-    """Runs the experiment, writes its report and returns what was found, in sentences."""
+def run(settings: Run) -> list[Finding]:
+    """Runs the experiment, writes its report and returns what was found."""
     records = run_cases(settings.out, cases(settings), run_case, settings.workers)
     return suboptimality_transfer_report.write(settings, records)
 

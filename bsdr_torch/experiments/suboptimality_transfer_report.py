@@ -12,6 +12,7 @@ from bsdr_torch.experiments.reporting import (
     SIMULATED_BY_BSDR,
     STYLES,
     Difference,
+    Finding,
     bullets,
     chosen,
     control_sentence,
@@ -33,29 +34,29 @@ KINDS = {
 }
 
 
-def write(settings: Run, records: Sequence[Record]) -> list[str]:
+def write(settings: Run, records: Sequence[Record]) -> list[Finding]:
     """Draws the figure, writes report.md and returns the findings."""
     found = findings(records)
     write_report(settings.out, _text(settings, records, found), {"excess": excess_figure(records)})
     return found
 
 
-def findings(records: Sequence[Record]) -> list[str]:
+def findings(records: Sequence[Record]) -> list[Finding]:
     """What was found, in sentences made from the intervals."""
     found = []
-    subject = "in a new world the cross-entropy of a person's own theta_beta"
+    subject = "the cross-entropy, in a new world, of a person's own theta_beta"
     of_people = chosen(records, people_are="state-dependent")
     for other, name in (("bsdr_population", "that of the population's"), ("br_per_human", "that of the person's beta")):
         words = model_difference(of_people, "bsdr", other, "excess").sentence(
             subject, name, "is higher than", "is lower than", unit=" nats per step"
         )
-        found.append(f"{KINDS['state-dependent']}: {words}")
+        found.append(Finding(f"{KINDS['state-dependent']}: {words}"))
     for kind, other in (("constant", "br_per_human"), ("alike", "bsdr_population")):
         here = chosen(records, people_are=kind)
         saved = Difference(chosen(here, model=other), chosen(here, model="bsdr"), "excess")
         against = "the person's beta" if other == "br_per_human" else "the population's theta_beta"
         words = control_sentence(saved, "cross-entropy that theta_beta[i] saves", against, 4, " nats per step")
-        found.append(f"{KINDS[kind]}: {words}")
+        found.append(Finding(f"{KINDS[kind]}: {words}"))
     return found
 
 
@@ -87,7 +88,7 @@ def excess_figure(records: Sequence[Record]) -> Figure:
     return figure
 
 
-def _text(settings: Run, records: Sequence[Record], found: list[str]) -> str:
+def _text(settings: Run, records: Sequence[Record], found: list[Finding]) -> str:
     case, worlds = records[0], values_of(records, "world")
     pooled = table(
         ["people", *(NAMES[model] for model in (*MODELS, "truth"))],
