@@ -95,7 +95,7 @@ class Difference:
         return f"{shown(self.estimate, digits, sign=True)}, p = {self.p:.3f}"
 
     def sentence(self, subject: str, other: str, more: str, less: str, digits: int = 3, unit: str = "") -> str:
-        """ "subject is `more` than other by ...", "`less`", or that no difference was found."""
+        """Says that the subject is `more` or `less` than the other, or that no difference was found."""
         amount = f"{shown(self.estimate, digits, sign=True)}{unit}, p = {self.p:.3f}"
         if self.estimate.above_zero:
             return f"{subject} {more} {other} ({amount})"

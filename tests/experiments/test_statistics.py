@@ -32,6 +32,8 @@ def test_sign_flips_count_all_signs_and_ignore_direction() -> None:
     assert sign_flip_p([1.0] * 10) == 2 / 1024
     assert sign_flip_p([-1.0] * 10) == 2 / 1024
     assert sign_flip_p([1.0, -1.0]) == 1.0
+    assert sign_flip_p([1.0] * 30) < 0.001
+    assert abs(sign_flip_p([1.0] * 17 + [-1.0] * 13) - 0.584) < 0.02  # a fair coin, 30 throws
 
 
 def clusters(gap: float, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
