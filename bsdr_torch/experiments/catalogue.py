@@ -50,8 +50,8 @@ def run_all(settings: Run) -> None:
     text = f"""# What the experiments found
 
 Made by `{settings.command("all")}`. Every sentence is made from the numbers in the report that is named with it: \
-brackets are 95 % intervals over seeds, and where an interval contains zero the sentence says that no difference was \
-found. A control is a comparison in which there is nothing to find.
+brackets are 95 % intervals over seeds, and where the interval of a difference contains zero the sentence says so \
+and claims nothing. A control is a comparison in which there is nothing to find.
 
 All people here are simulated, by the rule of BSDR and with the features that the models are given; only in \
 action_prediction some act by another rule. What is found says what can be learned if people are like that, and how \

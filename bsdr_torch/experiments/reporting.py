@@ -95,13 +95,13 @@ class Difference:
         return f"{shown(self.estimate, digits, sign=True)}, p = {self.p:.3f}"
 
     def sentence(self, subject: str, other: str, more: str, less: str, digits: int = 3, unit: str = "") -> str:
-        """Says that the subject is `more` or `less` than the other, or that no difference was found."""
+        """Says that the subject is `more` or `less` than the other, or that no difference is clear."""
         amount = f"{shown(self.estimate, digits, sign=True)}{unit}, p = {self.p:.3f}"
         if self.estimate.above_zero:
             return f"{subject} {more} {other} ({amount})"
         if self.estimate.below_zero:
             return f"{subject} {less} {other} ({amount})"
-        return f"no difference was found between {subject} and {other} ({amount})"
+        return f"no clear difference between {subject} and {other}, the interval contains zero ({amount})"
 
 
 def model_difference(records: Sequence[Record], model: str, other: str, measure: str) -> Difference:
