@@ -51,6 +51,14 @@ def findings(records: Sequence[Record]) -> list[Finding]:
             subject, name, "is higher than", "is lower than", unit=" nats per step"
         )
         found.append(Finding(f"{KINDS['state-dependent']}: {words}"))
+    words = model_difference(of_people, "bsdr_population", "br", "excess").sentence(
+        "the cross-entropy of the population's theta_beta, all there is for somebody never seen,",
+        "that of BR",
+        "is higher than",
+        "is lower than",
+        unit=" nats per step",
+    )
+    found.append(Finding(f"{KINDS['state-dependent']}: {words}"))
     for kind, other in (("constant", "br_per_human"), ("alike", "bsdr_population")):
         here = chosen(records, people_are=kind)
         saved = Difference(chosen(here, model=other), chosen(here, model="bsdr"), "excess")
