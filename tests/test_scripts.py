@@ -21,9 +21,9 @@ from bsdr_torch.data.rollouts import write_rollouts
 ROOT = Path(__file__).parent.parent
 
 
-def run(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
+def run(*arguments: object, cwd: Path, timeout: int = 600) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(ROOT / "scripts" / str(arguments[0])), *map(str, arguments[1:])]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=600)
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=timeout)
 
 
 class Inside:
@@ -130,7 +130,7 @@ SECTIONS = {
 
 
 def test_all_experiments_write_their_reports(tmp_path: Path) -> None:
-    done = run("experiment.py", "all", "--out", "results", "--quick", cwd=tmp_path)
+    done = run("experiment.py", "all", "--out", "results", "--quick", cwd=tmp_path, timeout=1800)
     assert done.returncode == 0, done.stderr
     summary = (tmp_path / "results/README.md").read_text()
     records = {}
@@ -153,12 +153,12 @@ def test_all_experiments_write_their_reports(tmp_path: Path) -> None:
 def check_effects(records: dict[str, list[dict[str, Any]]]) -> None:
     """Where the full runs find an effect, the small ones point the same way; where there is none, it is small."""
 
-    def mean(experiment: str, measure: str, **fields: object) -> float:
+    def mean(experiment: str, measure: str, /, **fields: object) -> float:
         rows = [r[measure] for r in records[experiment] if all(r[name] == value for name, value in fields.items())]
         assert rows
         return float(sum(rows) / len(rows))
 
-    def gain(experiment: str, measure: str, other: str = "br_per_human", **fields: object) -> float:
+    def gain(experiment: str, measure: str, other: str = "br_per_human", /, **fields: object) -> float:
         return mean(experiment, measure, model="bsdr", **fields) - mean(experiment, measure, model=other, **fields)
 
     people = {"humans": 20, "rollouts": 8}
