@@ -43,7 +43,7 @@ def write(settings: Run, records: Sequence[Record]) -> list[Finding]:
             records,
             FITTED,
             "excess",
-            "cross-entropy above that of the\npeople's own policy (nats per step)",
+            "cross-entropy above the\npeople's own (nats per step)",
             "What the fitted models miss",
         ),
     }
