@@ -14,7 +14,7 @@ from bsdr_torch.errors import InputError
 from bsdr_torch.features import FeatureKind, make_features
 from bsdr_torch.mdp import TabularMDP
 from bsdr_torch.metrics import RolloutCrossEntropy
-from bsdr_torch.objective import map_loss
+from bsdr_torch.objective import MapLoss, map_loss
 from bsdr_torch.priors import PriorKind
 from bsdr_torch.rationality import Gauge, LinkKind, Rationality, RationalityKind
 from bsdr_torch.saved_models import SavedModel
@@ -129,15 +129,19 @@ class HumanModel(SavedModel):
             log_prior = log_prior + priors.gaussian(model.offset, options["offset_scale"])
         return log_prior
 
-    def training_step(self, chunk: Chunk, batch_idx: int) -> Tensor:
-        """The MAP loss of one chunk."""
+    def loss(self, chunk: Chunk) -> MapLoss:
+        """The MAP loss of one chunk, and its parts."""
         mdp, problem = self._planning(chunk.world)
         reward = self.reward(chunk.world, chunk.humans)
         if chunk.evidence.needs_all_steps:
             values = soft_values(mdp, reward, **problem)
         else:
             values = initial_values(mdp, reward, **problem)[None]
-        loss = map_loss(chunk.evidence, reward, values, self.log_prior(), chunk.num_chunks, chunk.total_actions)
+        return map_loss(chunk.evidence, reward, values, self.log_prior(), chunk.num_chunks, chunk.total_actions)
+
+    def training_step(self, chunk: Chunk, batch_idx: int) -> Tensor:
+        """The MAP loss of one chunk, logged."""
+        loss = self.loss(chunk)
         self.log_dict(
             {f"train/{name}": value.detach() for name, value in loss._asdict().items()},
             on_step=False,

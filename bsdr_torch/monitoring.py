@@ -63,24 +63,3 @@ class TruthMonitor(lightning.Callback):
                 beta = pl_module.beta(name, everyone.clone()).cpu()
                 errors = recovery(world, data.truth, theta_R, beta, steps.state, steps.human)
             pl_module.log_dict({f"truth/{name}/{key}": value for key, value in errors._asdict().items()}, batch_size=1)
-
-
-class StopAtConvergence(lightning.Callback):
-    """Ends training when the gradient of the loss has become small.
-
-    Args:
-        tolerance: length of the gradient, per action.
-    """
-
-    def __init__(self, tolerance: float = 1e-5) -> None:
-        self.tolerance = tolerance
-        self.converged = False
-
-    def on_before_optimizer_step(
-        self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, optimizer: torch.optim.Optimizer
-    ) -> None:
-        """Looks at the gradient that the step is about to use."""
-        gradients = [p.grad for p in pl_module.parameters() if p.grad is not None]
-        # A line search may look further before the step ends, but never accepts a worse point.
-        self.converged = self.converged or bool(torch.nn.utils.get_total_norm(gradients) < self.tolerance)
-        trainer.should_stop = trainer.should_stop or self.converged

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 import runpy
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet
 import pytest
@@ -19,9 +21,9 @@ from bsdr_torch.data.rollouts import write_rollouts
 ROOT = Path(__file__).parent.parent
 
 
-def run(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
+def run(*arguments: object, cwd: Path, timeout: int = 600) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(ROOT / "scripts" / str(arguments[0])), *map(str, arguments[1:])]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=600)
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=timeout)
 
 
 class Inside:
@@ -117,29 +119,67 @@ def test_predictions_are_written_for_every_decision(trained, tmp_path: Path) -> 
     assert {"probability", "beta", "cost", "p_STAY"} <= set(table.column_names)
 
 
-def test_the_recovery_experiment_writes_its_report(tmp_path: Path) -> None:
-    done = run("experiment.py", "recovery", "--out", "report", "--quick", cwd=tmp_path)
+SECTIONS = {
+    "recovery": "The paper's figure, How much data it takes, Against the other rationality models, One human",
+    "shared_goals": "Distances, Permutation tests, All numbers",
+    "reward_generalization": "Regret, Returns, All worlds together, World by world, 20 people",
+    "action_prediction": "Cross-entropy, Differences",
+    "suboptimality_transfer": "Cross-entropy in the new world, Differences",
+    "goal_inference": "Likelihood of the true goal, What state-dependence gains, Calibration",
+}
+
+
+def test_all_experiments_write_their_reports(tmp_path: Path) -> None:
+    done = run("experiment.py", "all", "--out", "results", "--quick", cwd=tmp_path, timeout=1800)
     assert done.returncode == 0, done.stderr
-    records = json.loads((tmp_path / "report/results.json").read_text())
-    fields = "world, model, humans, rollouts, seed, theta_R_cosine, beta_relative_error, regret, heldout_gap, converged"
-    assert all(set(fields.split(", ")) <= set(record) for record in records)
-    report = (tmp_path / "report/report.md").read_text()
-    for figure in ("posterior", "amounts", "models", "one_human", "maps"):
-        assert f"({figure}.png)" in report
-        assert (tmp_path / f"report/{figure}.png").stat().st_size > 10_000
+    summary = (tmp_path / "results/README.md").read_text()
+    records = {}
+    for name, sections in SECTIONS.items():
+        folder = tmp_path / "results" / name
+        records[name] = json.loads((folder / "results.json").read_text())
+        assert all(record["converged"] for record in records[name]), name
+        report = (folder / "report.md").read_text()
+        assert f"`scripts/experiment.py {name} --out DIR --quick`" in report
+        for section in ("What was found", *sections.split(", ")[:3]):
+            assert f"## {section}" in report
+        assert "nan" not in report
+        figures = re.findall(r"\]\((\w+\.png)\)", report)
+        assert figures
+        assert all((folder / figure).stat().st_size > 10_000 for figure in figures)
+        assert f"({name}/report.md)" in summary
+    check_effects(records)
 
-    def mean(measure: str, people: str, model: str) -> float:
-        key = (people, model, 20, 8)
-        values = [r[measure] for r in records if (r["people"], r["model"], r["humans"], r["rollouts"]) == key]
-        assert len(values) == 2  # seeds
-        return sum(values) / 2
 
-    assert all(record["converged"] for record in records)
-    assert mean("theta_R_cosine", "state-dependent", "bsdr") > 0.99
-    gap = mean("heldout_gap", "state-dependent", "bsdr")
-    assert gap < 0.01
-    assert gap < mean("heldout_gap", "state-dependent", "br_per_human") - 0.01
-    assert mean("heldout_gap", "constant", "bsdr") < mean("heldout_gap", "constant", "br_per_human") + 0.005
+def check_effects(records: dict[str, list[dict[str, Any]]]) -> None:
+    """Where the full runs find an effect, the small ones point the same way; where there is none, it is small."""
+
+    def mean(experiment: str, measure: str, /, **fields: object) -> float:
+        rows = [r[measure] for r in records[experiment] if all(r[name] == value for name, value in fields.items())]
+        assert rows
+        return float(sum(rows) / len(rows))
+
+    def gain(experiment: str, measure: str, other: str = "br_per_human", /, **fields: object) -> float:
+        return mean(experiment, measure, model="bsdr", **fields) - mean(experiment, measure, model=other, **fields)
+
+    people = {"humans": 20, "rollouts": 8}
+    assert mean("recovery", "theta_R_cosine", people="state-dependent", model="bsdr", **people) > 0.99
+    assert gain("recovery", "heldout_gap", people="state-dependent", **people) < -0.01
+    assert gain("recovery", "heldout_gap", people="constant", **people) < 0.005
+    for measure in ("distance", "regret"):
+        assert mean("shared_goals", "effect", goals="shared", measure=measure) > 0.3
+        assert abs(mean("shared_goals", "effect", goals="own", measure=measure)) < 0.2
+    assert gain("reward_generalization", "regret", people=20, dependence=2.0, places="own") < 0
+    assert gain("reward_generalization", "regret", people=20, dependence=2.0, places="common") < -0.05
+    assert abs(gain("reward_generalization", "regret", people=20, dependence=0.0)) < 0.005
+    assert gain("action_prediction", "excess", rule="bsdr", dependence=2.0) < -0.05
+    assert abs(gain("action_prediction", "excess", rule="lapses", dependence=2.0)) < 0.02
+    assert abs(gain("action_prediction", "excess", dependence=0.0)) < 0.01
+    assert gain("suboptimality_transfer", "excess", people_are="state-dependent") < -0.03
+    assert gain("suboptimality_transfer", "excess", "bsdr_population", people_are="state-dependent") < -0.03
+    assert abs(gain("suboptimality_transfer", "excess", people_are="constant")) < 0.01
+    assert abs(gain("suboptimality_transfer", "excess", "bsdr_population", people_are="alike")) < 0.01
+    assert gain("goal_inference", "likelihood", dependence=1.5, seen_as="part") > 0.005
+    assert abs(gain("goal_inference", "likelihood", dependence=0.0, seen_as="part")) < 0.01
 
 
 @pytest.mark.parametrize("script", ["train.py", "predict.py", "experiment.py", "evaluate.py"])

@@ -7,18 +7,15 @@ worlds, numbers of people and rollouts, and seeds are what the paper did not do.
 from __future__ import annotations
 
 import itertools
-import json
-import multiprocessing
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import dataclass
 
 import torch
-from tqdm import tqdm
 
 from bsdr_torch.data.grid_people import Parts, RolloutData, Truth, simulate
 from bsdr_torch.experiments import recovery_report
 from bsdr_torch.experiments.fitting import fit
+from bsdr_torch.experiments.reporting import Finding
+from bsdr_torch.experiments.running import Record, Run, run_cases
 from bsdr_torch.human_model import HumanModel
 from bsdr_torch.rationality import RationalityKind
 from bsdr_torch.recovery import Recovery, TrueModel, recovery
@@ -40,35 +37,10 @@ class Case:
     seed: int
 
 
-@dataclass(frozen=True)
-class Record:
-    """What one fit gave; see `bsdr_torch.recovery.Recovery` for the measures.
-
-    `heldout_gap` is (log-likelihood of the truth - that of the model) / |that of the truth| on held-out rollouts.
-    """
-
-    world: str
-    people: str
-    model: str
-    humans: int
-    rollouts: int
-    seed: int
-    theta_R_cosine: float
-    beta_relative_error: float
-    regret: float
-    heldout_gap: float
-    converged: bool
-
-
-def run(out: Path, quick: bool, seeds: int, workers: int) -> None:
-    """Runs the experiment and writes results.json, figures and report.md into `out`."""
-    out.mkdir(parents=True, exist_ok=True)
-    records = run_cases(cases(quick, seeds), workers)
-    records.sort(key=lambda r: (r.world, r.people, r.model, r.humans, r.rollouts, r.seed))
-    temporary = out / ".results.json"
-    temporary.write_text(json.dumps([asdict(record) for record in records], indent=1) + "\n")
-    temporary.replace(out / "results.json")
-    recovery_report.write(out, records, quick)
+def run(settings: Run) -> list[Finding]:
+    """Runs the experiment, writes its report and returns what was found."""
+    records = run_cases(settings.out, cases(settings.quick, settings.seeds), run_case, settings.workers)
+    return recovery_report.write(settings, records)
 
 
 def cases(quick: bool, seeds: int) -> list[Case]:
@@ -87,24 +59,19 @@ def cases(quick: bool, seeds: int) -> list[Case]:
     return found
 
 
-def run_cases(todo: list[Case], workers: int) -> list[Record]:
-    """All fits, in `workers` processes, with a progress bar."""
-    if workers == 1:
-        return [run_case(case) for case in tqdm(todo, desc="fits", unit="fit")]
-    with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), torch.set_num_threads, (1,)) as pool:
-        futures = [pool.submit(run_case, case) for case in todo]
-        return [future.result() for future in tqdm(as_completed(futures), "fits", len(todo), unit="fit")]
+def run_case(case: Case) -> list[Record]:
+    """Simulates the people of a case, fits its model to them and scores it.
 
-
-def run_case(case: Case) -> Record:
-    """Simulates the people of a case, fits its model to them and scores it."""
+    `heldout_gap` is (log-likelihood of the truth - that of the model) / |that of the truth| on held-out rollouts; see
+    `bsdr_torch.recovery.Recovery` for the other measures.
+    """
     data = people(case)
     assert data.truth is not None
     model, converged = fit(data, case.model)
     errors = model_errors(data, model)
     truth = _log_likelihood(TrueModel(data.worlds, data.truth), data)
     gap = (truth - _log_likelihood(model, data)) / abs(truth)
-    return Record(**asdict(case), **errors._asdict(), heldout_gap=gap, converged=converged)
+    return [{**errors._asdict(), "heldout_gap": gap, "converged": converged}]
 
 
 def people(case: Case) -> RolloutData:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
 
 import torch
 from matplotlib.figure import Figure
@@ -13,13 +11,28 @@ from torch import Tensor
 
 from bsdr_torch.data.grid_people import Truth, grid_problem, simulate
 from bsdr_torch.experiments.fitting import fit
+from bsdr_torch.experiments.reporting import (
+    READING,
+    SIMULATED_BY_BSDR,
+    STYLES,
+    Difference,
+    Finding,
+    bullets,
+    chosen,
+    control_sentence,
+    level,
+    model_difference,
+    shown,
+    table,
+    values_of,
+    write_report,
+)
+from bsdr_torch.experiments.running import Record, Run
+from bsdr_torch.experiments.statistics import Estimate, estimate
 from bsdr_torch.maps import map_figure
 from bsdr_torch.objective import Evidence
 from bsdr_torch.posterior import GridPosterior, grid_posterior
 from bsdr_torch.worlds.gridworld import GridWorld
-
-if TYPE_CHECKING:
-    from bsdr_torch.experiments.recovery import Record
 
 MEASURES = {
     "theta_R_cosine": "cosine of θ_R",
@@ -31,18 +44,40 @@ BETA_GRID = torch.logspace(-1, 3, 9, dtype=torch.float64)
 ANGLES = torch.linspace(0, math.pi / 2, 19, dtype=torch.float64)
 
 
-def write(out: Path, records: Sequence[Record], quick: bool) -> None:
-    """Draws the figures and writes report.md into `out`."""
+def write(settings: Run, records: Sequence[Record]) -> list[Finding]:
+    """Draws the figures, writes report.md and returns the findings."""
     posterior = paper_posterior(humans=4)
-    posterior_figure(posterior).savefig(out / "posterior.png", dpi=150)
     profiles = {n: cost_profile(n) for n in (1, 20)}
-    profile_figure(profiles).savefig(out / "one_human.png", dpi=150)
-    amounts_figure(records).savefig(out / "amounts.png", dpi=150)
-    models_figure(records).savefig(out / "models.png", dpi=150)
-    example_figure().savefig(out / "maps.png", dpi=150)
-    temporary = out / ".report.md"
-    temporary.write_text(_text(records, posterior, profiles, quick))
-    temporary.replace(out / "report.md")
+    found = findings(records)
+    figures = {
+        "posterior": posterior_figure(posterior),
+        "one_human": profile_figure(profiles),
+        "amounts": amounts_figure(records),
+        "models": models_figure(records),
+        "maps": example_figure(),
+    }
+    write_report(settings.out, _text(settings, records, posterior, profiles, found), figures)
+    return found
+
+
+def findings(records: Sequence[Record]) -> list[Finding]:
+    """What was found, in sentences made from the intervals."""
+    compared = chosen(records, humans=20, rollouts=8)
+    bsdr = chosen(compared, people="state-dependent", model="bsdr")
+    cosine, error = (shown(level(bsdr, measure), 4) for measure in ("theta_R_cosine", "beta_relative_error"))
+    found = [
+        Finding(
+            f"20 people and 8 rollouts of each: the cosine of BSDR's θ_R with the true one is {cosine}, the relative "
+            f"error of β is {error}"
+        )
+    ]
+    for other in ("br_per_human", "irleed"):
+        gap = model_difference(chosen(compared, people="state-dependent"), "bsdr", other, "heldout_gap")
+        words = gap.sentence("the held-out gap of `bsdr`", f"that of `{other}`", "is larger than", "is smaller than")
+        found.append(Finding(f"people whose β depends on the state: {words}"))
+    constant = chosen(compared, people="constant")
+    fewer = Difference(chosen(constant, model="br_per_human"), chosen(constant, model="bsdr"), "heldout_gap")
+    return [*found, Finding(control_sentence(fewer, "the held-out gap that `bsdr` closes", "`br_per_human`", 4))]
 
 
 def paper_posterior(humans: int) -> GridPosterior:
@@ -123,34 +158,33 @@ def profile_figure(profiles: dict[int, Tensor]) -> Figure:
 
 def amounts_figure(records: Sequence[Record]) -> Figure:
     """Each measure against rollouts per person, a line for each number of people, a column for each world."""
-    chosen = [r for r in records if r.people == "state-dependent" and r.model == "bsdr"]
-    worlds = sorted({r.world for r in chosen})
+    shown_records = chosen(records, people="state-dependent", model="bsdr")
+    worlds = values_of(shown_records, "world")
     figure = Figure(figsize=(2 + 2.9 * len(worlds), 9), layout="constrained")
     axes = figure.subplots(len(MEASURES), len(worlds), sharex=True, sharey="row", squeeze=False)
     for row, (measure, label) in zip(axes, MEASURES.items(), strict=True):
         for axis, world in zip(row, worlds, strict=True):
-            for humans in sorted({r.humans for r in chosen}):
-                points = []
-                for rollouts in sorted({r.rollouts for r in chosen}):
-                    values = [
-                        _plotted(r, measure)
-                        for r in chosen
-                        if (r.world, r.humans, r.rollouts) == (world, humans, rollouts)
-                    ]
-                    if values:
-                        points.append((rollouts, *mean_and_error(values)))
-                x, y, error = zip(*points, strict=True)
+            for humans, style in zip((1, 5, 20), ("br", "br_per_human", "bsdr"), strict=True):
+                here = chosen(shown_records, world=world, humans=humans)
+                x = sorted(values_of(here, "rollouts"))
+                points = [_plotted(chosen(here, rollouts=rollouts), measure) for rollouts in x]
                 axis.errorbar(
-                    x, y, error, marker="o", capsize=3, label=f"{humans} {'person' if humans == 1 else 'people'}"
+                    x,
+                    [p.mean for p in points],
+                    list(zip(*(p.reach for p in points), strict=True)),
+                    capsize=3,
+                    label=f"{humans} {'person' if humans == 1 else 'people'}",
+                    **STYLES[style],
                 )
             axis.set_xscale("log", base=2)
-            axis.set_yscale("log")
+            axis.set_yscale("log", nonpositive="clip")
             if measure == "theta_R_cosine":
                 axis.set_title(world)
             if measure == "heldout_gap":
                 axis.set_xlabel("rollouts per person")
         row[0].set_ylabel("1 - cosine of θ_R" if measure == "theta_R_cosine" else label)
     axes[0, 0].legend()
+    figure.suptitle("BSDR; bars: 95 % interval over seeds")
     return figure
 
 
@@ -160,15 +194,24 @@ def models_figure(records: Sequence[Record]) -> Figure:
     figure = Figure(figsize=(9, 3.8), layout="constrained")
     axes = figure.subplots(1, 2, sharey=True)
     for axis, people in zip(axes, ("state-dependent", "constant"), strict=True):
-        worlds = sorted({r.world for r in records})
+        compared = chosen(records, people=people, humans=20, rollouts=8)
+        worlds = values_of(compared, "world")
         for m, model in enumerate(models):
-            stats = [mean_and_error(_select(records, people, model, world, "heldout_gap")) for world in worlds]
-            x = [w + 0.2 * (m - 1.5) for w in range(len(worlds))]
-            axis.bar(x, [100 * s[0] for s in stats], 0.19, yerr=[100 * s[1] for s in stats], capsize=2, label=model)
+            gaps = [level(chosen(compared, model=model, world=world), "heldout_gap") for world in worlds]
+            axis.bar(
+                [w + 0.2 * (m - 1.5) for w in range(len(worlds))],
+                [100 * gap.mean for gap in gaps],
+                0.19,
+                yerr=[[100 * e for e in side] for side in zip(*(gap.reach for gap in gaps), strict=True)],
+                capsize=2,
+                label=model,
+                color=STYLES[model]["color"],
+            )
         axis.set_xticks(range(len(worlds)), worlds)
         axis.set_title(f"people whose β is {people}")
     axes[0].set_ylabel("held-out gap to the truth (%)")
     axes[1].legend()
+    figure.suptitle("Bars: 95 % interval over seeds")
     return figure
 
 
@@ -192,52 +235,38 @@ def example_figure() -> Figure:
         return map_figure(world, model.cost("meadow"), panels, "Learned cost, and rationality of two people")
 
 
-def mean_and_error(values: Sequence[float]) -> tuple[float, float]:
-    """The mean and its standard error (NaN for a single value)."""
-    tensor = torch.tensor(values, dtype=torch.float64)
-    error = float(tensor.std() / math.sqrt(len(values))) if len(values) > 1 else math.nan
-    return float(tensor.mean()), error
+def _plotted(records: Sequence[Record], measure: str) -> Estimate:
+    """Above zero, as a logarithmic axis wants it."""
+    values = [1 - r[measure] if measure == "theta_R_cosine" else r[measure] for r in records]
+    return estimate([max(value, 1e-6) for value in values])
 
 
-def _plotted(record: Record, measure: str) -> float:
-    value = float(getattr(record, measure))
-    return max(1 - value if measure == "theta_R_cosine" else value, 1e-6)
-
-
-def _select(records: Sequence[Record], people: str, model: str, world: str | None, measure: str) -> list[float]:
-    return [
-        float(getattr(r, measure))
-        for r in records
-        if r.people == people and r.model == model and world in (None, r.world) and (r.humans, r.rollouts) == (20, 8)
-    ]
-
-
-def _text(records: Sequence[Record], posterior: GridPosterior, profiles: dict[int, Tensor], quick: bool) -> str:
+def _text(
+    settings: Run,
+    records: Sequence[Record],
+    posterior: GridPosterior,
+    profiles: dict[int, Tensor],
+    found: Sequence[Finding],
+) -> str:
     best = int(posterior.theta_R.argmax())
-    amounts = _table(
-        ["world", "people", "rollouts", *MEASURES.values()],
-        [
-            [world, str(humans), str(rollouts), *(_cell(group, m) for m in MEASURES)]
-            for (world, humans, rollouts), group in _groups(
-                [r for r in records if r.people == "state-dependent" and r.model == "bsdr"],
-                lambda r: (r.world, r.humans, r.rollouts),
-            )
-        ],
+    amounts = _measures_table(
+        chosen(records, people="state-dependent", model="bsdr"), {"world": "world", "humans": "people", "rollouts": ""}
     )
-    models = _table(
-        ["people", "world", "model", *MEASURES.values()],
-        [
-            [people, world, model, *(_cell(group, m) for m in MEASURES)]
-            for (people, world, model), group in _groups(
-                [r for r in records if (r.humans, r.rollouts) == (20, 8)], lambda r: (r.people, r.world, r.model)
-            )
-        ],
+    models = _measures_table(
+        chosen(records, humans=20, rollouts=8), {"people": "people", "world": "world", "model": "model"}
     )
     return f"""# Parameter recovery
 
-Made by `scripts/experiment.py recovery{" --quick" if quick else ""} --out DIR`: {len(records)} fits, \
-{sum(r.converged for r in records)} of them with a vanishing gradient. Numbers are means over \
-{len({r.seed for r in records})} seeds with their standard error.
+Made by `{settings.command("recovery")}`: {len(records)} fits, {sum(r["converged"] for r in records)} of them with a \
+vanishing gradient, {len(values_of(records, "seed"))} seeds.
+
+{READING}
+
+{SIMULATED_BY_BSDR}
+
+## What was found
+
+{bullets(found)}
 
 ## The paper's figure
 
@@ -286,21 +315,11 @@ population's mean of beta_i(s) is 1 in every state. With one human that conventi
 """
 
 
-def _groups(
-    records: Sequence[Record], key: Callable[[Record], tuple[Any, ...]]
-) -> list[tuple[tuple[Any, ...], list[Record]]]:
-    found: dict[tuple[Any, ...], list[Record]] = {}
-    for record in records:
-        found.setdefault(key(record), []).append(record)
-    return sorted(found.items())
-
-
-def _cell(group: Sequence[Record], measure: str) -> str:
-    mean, error = mean_and_error([float(getattr(r, measure)) for r in group])
-    if measure == "heldout_gap":
-        return f"{100 * mean:.2f} ± {100 * error:.2f} %"
-    return f"{mean:.4f} ± {error:.4f}"
-
-
-def _table(header: list[str], rows: list[list[str]]) -> str:
-    return "\n".join("| " + " | ".join(row) + " |" for row in [header, ["---"] * len(header), *rows])
+def _measures_table(records: Sequence[Record], fields: dict[str, str]) -> str:
+    """A row for each combination of the fields, which are given with their headings."""
+    keys = sorted({tuple(record[field] for field in fields) for record in records})
+    rows = []
+    for key in keys:
+        group = chosen(records, **dict(zip(fields, key, strict=True)))
+        rows.append([*map(str, key), *(shown(level(group, measure), 4) for measure in MEASURES)])
+    return table([*(heading or field for field, heading in fields.items()), *MEASURES.values()], rows)

@@ -1,0 +1,172 @@
+"""What the reports have in common: tables, sentences that go no further than their interval, figures, files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from bsdr_torch.data.arrow_files import write_files
+from bsdr_torch.experiments.running import Record
+from bsdr_torch.experiments.statistics import CONFIDENCE, Estimate, estimate, sign_flip_p
+
+# Okabe and Ito's colours, which people with any kind of colour vision can tell apart; markers tell them apart in grey.
+STYLES: dict[str, dict[str, Any]] = {
+    "br": {"color": "#E69F00", "marker": "s"},
+    "br_per_human": {"color": "#56B4E9", "marker": "^"},
+    "irleed": {"color": "#CC79A7", "marker": "v"},
+    "bsdr": {"color": "#0072B2", "marker": "o"},
+    "bsdr_population": {"color": "#009E73", "marker": "D"},
+    "bsdr_aggregate": {"color": "#009E73", "marker": "D"},
+    "optimal": {"color": "#D55E00", "marker": "P"},
+    "random": {"color": "#999999", "marker": "X"},
+    "truth": {"color": "#000000", "marker": "*"},
+}
+
+NAMES = {
+    "br": "BR",
+    "br_per_human": "BR per person",
+    "irleed": "IRLEED",
+    "bsdr": "BSDR",
+    "bsdr_population": "BSDR, population",
+    "bsdr_aggregate": "BSDR without identities",
+    "optimal": "optimal with lapses",
+    "random": "random",
+    "truth": "true parameters",
+}
+
+READING = (
+    f"Numbers are means over seeds with their {CONFIDENCE:.0%} interval (Student's, over seeds: each seed draws new "
+    "people). Differences are between models on the same people, seed by seed, and p is that of flipping their signs. "
+    "No sentence below claims a difference whose interval contains zero. Priors are left as they are in the library."
+)
+
+SIMULATED_BY_BSDR = (
+    "The people are simulated by the rule of BSDR, with the features that it is given: the experiment shows what can "
+    "be learned if people are like that, not that they are."
+)
+
+
+class Finding(NamedTuple):
+    """A sentence about what was found, and whether it belongs on the page that sums up all experiments."""
+
+    words: str
+    headline: bool = True
+
+
+def chosen(records: Iterable[Record], **fields: object) -> list[Record]:
+    """The records with these values."""
+    return [record for record in records if all(record[name] == value for name, value in fields.items())]
+
+
+def by_seed(records: Iterable[Record], measure: str) -> list[float]:
+    """One number for each seed, in order: the mean of its records, over worlds for instance."""
+    found: dict[int, list[float]] = {}
+    for record in records:
+        found.setdefault(record["seed"], []).append(record[measure])
+    return [sum(values) / len(values) for _, values in sorted(found.items())]
+
+
+def values_of(records: Iterable[Record], field: str) -> list[Any]:
+    """The values of a field, each once, in order of appearance."""
+    return list(dict.fromkeys(record[field] for record in records))
+
+
+def level(records: Iterable[Record], measure: str) -> Estimate:
+    """The mean of a measure over seeds."""
+    return estimate(by_seed(records, measure))
+
+
+class Difference:
+    """How much more of a measure some records have than others, paired by seed."""
+
+    def __init__(self, some: Iterable[Record], others: Iterable[Record], measure: str) -> None:
+        pairs = zip(by_seed(some, measure), by_seed(others, measure), strict=True)
+        self._values = [a - b for a, b in pairs]
+        self.estimate = estimate(self._values)
+        self.p = sign_flip_p(self._values)
+
+    def cell(self, digits: int = 3) -> str:
+        """For a table."""
+        return f"{shown(self.estimate, digits, sign=True)}, p = {self.p:.3f}"
+
+    def sentence(self, subject: str, other: str, more: str, less: str, digits: int = 3, unit: str = "") -> str:
+        """Says that the subject is `more` or `less` than the other, or that no difference is clear."""
+        amount = f"{shown(self.estimate, digits, sign=True)}{unit}, p = {self.p:.3f}"
+        if self.estimate.above_zero:
+            return f"{subject} {more} {other} ({amount})"
+        if self.estimate.below_zero:
+            return f"{subject} {less} {other} ({amount})"
+        return f"no clear difference between {subject} and {other}, the interval contains zero ({amount})"
+
+
+def model_difference(records: Sequence[Record], model: str, other: str, measure: str) -> Difference:
+    """How much more of a measure one model has than another on the same people."""
+    return Difference(chosen(records, model=model), chosen(records, model=other), measure)
+
+
+def control_sentence(difference: Difference, subject: str, other: str, digits: int = 3, unit: str = "") -> str:
+    """What a control found, where `subject` should not come out above `other`."""
+    amount = f"{shown(difference.estimate, digits, sign=True)}{unit}, p = {difference.p:.3f}"
+    found = "no advantage, as it should be"
+    if difference.estimate.above_zero:
+        found = "an effect that should not be there"
+    elif difference.estimate.below_zero:
+        found = "no advantage, as it should be, but a cost"
+    return f"control, no effect to find: {found}, {subject} against {other} {amount}"
+
+
+def shown(value: Estimate, digits: int = 3, sign: bool = False) -> str:
+    """An estimate with its interval."""
+    plus = "+" if sign else ""
+    mean, low, high = (f"{number:{plus}.{digits}f}" for number in value[:3])
+    return f"{mean} [{low}, {high}]"
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A Markdown table."""
+    return "\n".join("| " + " | ".join(row) + " |" for row in [header, ["---"] * len(header), *rows])
+
+
+def bullets(found: Iterable[Finding]) -> str:
+    """A Markdown list of findings."""
+    return "\n".join(f"- {finding.words[:1].upper()}{finding.words[1:]}." for finding in found)
+
+
+def panels(count: int, width: float = 3.2, height: float = 3.3, rows: int = 1) -> tuple[Figure, list[Axes]]:
+    """A figure with panels side by side that share their axes."""
+    figure = Figure(figsize=(1.0 + width * -(-count // rows), 0.4 + height * rows), layout="constrained")
+    axes = figure.subplots(rows, -(-count // rows), sharex=True, sharey=True, squeeze=False)
+    return figure, list(axes.flat)
+
+
+def draw_line(axis: Axes, x: Sequence[float], estimates: Sequence[Estimate], model: str, line: str = "-") -> None:
+    """A model's estimates over x with their intervals."""
+    errors = list(zip(*(e.reach for e in estimates), strict=True))
+    style = STYLES[model] | {"capsize": 3, "markersize": 5, "linewidth": 1.2, "linestyle": line, "label": NAMES[model]}
+    axis.errorbar(x, [e.mean for e in estimates], errors, **style)
+
+
+def dodged(x: Sequence[float], number: int, count: int, width: float) -> list[float]:
+    """x moved a little to a side, so that the intervals of `count` models do not hide one another."""
+    return [value + width * (number - (count - 1) / 2) for value in x]
+
+
+def legend_below(figure: Figure, axis: Axes) -> None:
+    """One legend for all panels, below them, with as many columns as there is room for."""
+    handles, labels = axis.get_legend_handles_labels()
+    columns = max(1, min(len(labels), int(figure.get_figwidth() / 1.75)))
+    figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False, fontsize=9)
+
+
+def write_report(out: Path, text: str, figures: Mapping[str, Figure]) -> None:
+    """report.md and its figures, all of them or none."""
+    writers: dict[Path, Callable[[Path], object]] = {
+        out / f"{name}.png": partial(figure.savefig, dpi=150) for name, figure in figures.items()
+    }
+    writers[out / "report.md"] = partial(Path.write_text, data=text)
+    write_files(writers)  # type: ignore[arg-type]  # what the writers return does not matter

@@ -1,0 +1,128 @@
+"""Intervals and tests: the only ways in which the experiments turn repetitions into claims."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+CONFIDENCE = 0.95
+
+
+class Estimate(NamedTuple):
+    """A mean over independent repetitions with its confidence interval (NaN for a single one)."""
+
+    mean: float
+    low: float
+    high: float
+    repetitions: int
+
+    @property
+    def above_zero(self) -> bool:
+        """Whether the whole interval is above zero."""
+        return self.low > 0
+
+    @property
+    def below_zero(self) -> bool:
+        """Whether the whole interval is below zero."""
+        return self.high < 0
+
+    @property
+    def reach(self) -> tuple[float, float]:
+        """How far the interval reaches below and above the mean, as error bars want it."""
+        return self.mean - self.low, self.high - self.mean
+
+
+def estimate(values: Sequence[float]) -> Estimate:
+    """The mean of independent repetitions with Student's interval.
+
+    Example:
+        >>> mean, low, high, _ = estimate([1.0, 2.0, 3.0])
+        >>> round(mean, 2), round(low, 2), round(high, 2)
+        (2.0, -0.48, 4.48)
+    """
+    if not values:
+        raise ValueError("an estimate needs at least one value")
+    n, mean = len(values), math.fsum(values) / len(values)
+    if n == 1:
+        return Estimate(mean, math.nan, math.nan, 1)
+    error = math.sqrt(math.fsum((v - mean) ** 2 for v in values) / (n - 1) / n)
+    half = student_quantile((1 + CONFIDENCE) / 2, n - 1) * error
+    return Estimate(mean, mean - half, mean + half, n)
+
+
+def student_quantile(probability: float, freedom: int) -> float:
+    """The quantile, above the median, of Student's t distribution: its density integrated, then bisected."""
+    if not (0.5 < probability < 1 and freedom >= 1):
+        raise ValueError(f"expected a probability in (0.5, 1) and freedom >= 1, got {probability} and {freedom}")
+    log_scale = math.lgamma((freedom + 1) / 2) - math.lgamma(freedom / 2) - 0.5 * math.log(freedom * math.pi)
+
+    def above_median(t: float) -> float:
+        x = torch.linspace(0, t, 2001, dtype=torch.float64)
+        density = torch.exp(log_scale - (freedom + 1) / 2 * torch.log1p(x * x / freedom))
+        return float(torch.trapezoid(density, x))
+
+    low, high = 0.0, 1.0
+    while above_median(high) < probability - 0.5:
+        low, high = high, 2 * high
+    for _ in range(50):
+        middle = (low + high) / 2
+        low, high = (middle, high) if above_median(middle) < probability - 0.5 else (low, middle)
+    return (low + high) / 2
+
+
+def sign_flip_p(differences: Sequence[float]) -> float:
+    """Two-sided p-value that paired differences are symmetric around zero.
+
+    Over all 2^n flips of sign, or, where these are too many, over 2^14 random ones (always the same).
+
+    Example:
+        >>> sign_flip_p([1.0, 2.0, 1.5])
+        0.25
+    """
+    n, values = len(differences), torch.tensor(differences, dtype=torch.float64)
+    if n <= 14:
+        signs = torch.cartesian_prod(*[torch.tensor([1.0, -1.0], dtype=torch.float64)] * n).view(-1, n)
+    else:
+        flips = torch.randint(2, (2**14, n), generator=torch.Generator().manual_seed(0))
+        flips[0] = 0
+        signs = 1.0 - 2.0 * flips.double()
+    means = (signs @ values).abs()
+    return float((means >= means[0] * (1 - 1e-9)).double().mean())
+
+
+class GroupTest(NamedTuple):
+    """Whether groups differ: how much closer to one another the members of a group are than those of two groups.
+
+    Attributes:
+        within: mean distance of pairs in one group.
+        between: mean distance of pairs in two groups.
+        effect: (between - within) / standard deviation of all distances.
+        p: share of random regroupings with an effect at least as large, one-sided.
+    """
+
+    within: float
+    between: float
+    effect: float
+    p: float
+
+
+def group_test(distance: Tensor, group: Tensor, permutations: int, generator: torch.Generator) -> GroupTest:
+    """Permutation test of distances `[N, N]` (their symmetric part) between members of groups `[N]`."""
+    first, second = torch.triu_indices(len(group), len(group), offset=1)
+    pairs = ((distance + distance.T) / 2)[first, second]
+    orders = torch.stack([torch.randperm(len(group), generator=generator) for _ in range(permutations)])
+    regrouped = group[torch.cat([torch.arange(len(group))[None], orders])]  # [1 + permutations, N]
+    same = (regrouped[:, first] == regrouped[:, second]).to(pairs.dtype)
+    within = same @ pairs / same.sum(1)
+    between = (1 - same) @ pairs / (1 - same).sum(1)
+    gap = between - within
+    return GroupTest(
+        within=float(within[0]),
+        between=float(between[0]),
+        effect=float(gap[0] / pairs.std()),
+        p=float((gap >= gap[0] - 1e-12).double().mean()),
+    )
