@@ -42,6 +42,7 @@ _REWARD_GROUPS: dict[str, tuple[str, ...]] = {
     "places": _PLACES,
     "distances": tuple(FEATURE_GROUPS),
 }
+_SETTLING_BATCHES, _SETTLING_STEPS = 20, 150  # at the end of each epoch
 _HABIT_MEMORY = 0.98  # of the running mean of habits that plans are made with
 
 
@@ -99,7 +100,7 @@ class KitchenModel(KitchenPredictor):
         max_objects: int = 0,
         tie: float = 0.1,
         beyond: float = 0.25,
-        made_up: int = 16,
+        made_up: int = 24,
         prior_scale: float = 0.5,
         offset_scale: float = 0.1,
         learning_rate: float = 2e-3,
@@ -135,6 +136,7 @@ class KitchenModel(KitchenPredictor):
         generator = torch.Generator().manual_seed(0)
         like = next(iter(self.layouts.values()))
         self._made_up = [made_up_kitchen(like, generator) for _ in range(made_up)]
+        self._implied: list[tuple[Tensor, Tensor, Tensor]] = []  # features, people, and what reward values imply
         self.register_buffer("planned_log_base", torch.zeros(2, NUM_ACTIONS))
         self.register_buffer("planned_pause", torch.tensor(0.3))
         self.planned_log_base: Tensor
@@ -173,6 +175,13 @@ class KitchenModel(KitchenPredictor):
         future = action_values(values, ahead, partner, self.discount, column)
         return self._missed(values, future, ahead, people, column)
 
+    @torch.no_grad()
+    def implied_reward(self, ahead: Outlook, people: Tensor) -> Tensor:
+        """The reward with which the network's values would satisfy the Bellman equation, `[N, B]`."""
+        values = self.values(ahead.features, people)
+        future = action_values(values, ahead, self.partner_probabilities(ahead.partner), self.discount, None)
+        return values[ahead.own] - backup(future, ahead.no_op, self.planned_habit)
+
     def log_prior(self) -> Tensor:
         """log P(theta), up to a constant."""
         model, options = self.rationality, self.hparams
@@ -192,10 +201,11 @@ class KitchenModel(KitchenPredictor):
         self._remember(habit)
         cross_entropy = nll_loss(log_probs, batch.actions)
         bellman = residual.square().mean()
-        unseen = residual.new_zeros(())
-        many = round(self.hparams["beyond"] * len(batch.actions))
-        if many:
-            unseen = self._residual_beyond(batch, many).square().mean()
+        beyond = self._beyond(round(self.hparams["beyond"] * len(batch.actions)))
+        people, column = torch.unique(batch.humans[: len(beyond.own)], return_inverse=True)
+        unseen = self.residual(beyond, people, column).square().mean()
+        if batch_idx >= int(self.trainer.num_training_batches) - _SETTLING_BATCHES:
+            self._implied += [(x.features[x.own], people, self.implied_reward(x, people)) for x in (ahead, beyond)]
         partner = self._partner_loss(layout, batch)
         log_prior = self.log_prior()
         share = len(batch.actions) * max(1, int(self.trainer.num_training_batches))
@@ -211,6 +221,11 @@ class KitchenModel(KitchenPredictor):
         )
         loss: Tensor = cross_entropy + self.hparams["tie"] * (bellman + unseen) + partner - log_prior / share
         return loss
+
+    def on_train_batch_end(self, outputs: Any, batch: Decisions, batch_idx: int) -> None:
+        """Settles the reward at the end of an epoch, before validation and checkpoints."""
+        if batch_idx + 1 == int(self.trainer.num_training_batches):
+            self._settle()
 
     def configure_optimizers(self) -> OptimizerLRSchedulerConfig:
         """AdamW, whose rate rises for a tenth of the training and then falls to nothing."""
@@ -250,13 +265,38 @@ class KitchenModel(KitchenPredictor):
             own, reward = (of.gather(1, column[:, None]).squeeze(1) for of in (own, reward))
         return own - reward - backup(future, ahead.no_op, self.planned_habit)
 
-    def _residual_beyond(self, batch: Decisions, many: int) -> Tensor:
-        """The residual in situations that nobody was in, in a kitchen that does not exist."""
+    def _beyond(self, many: int) -> Outlook:
+        """Situations that nobody was in, in a kitchen that does not exist."""
         kitchen = self._made_up[int(torch.randint(len(self._made_up), ()))]
         generator = torch.Generator().manual_seed(int(torch.randint(2**31, ())))
-        states = made_up_states(kitchen, many, generator).to(self.device)
-        people, column = torch.unique(batch.humans[:many], return_inverse=True)
-        return self.residual(outlook(kitchen, states, torch.zeros_like(column)), people, column)
+        states = made_up_states(kitchen, max(1, many), generator).to(self.device)
+        return outlook(kitchen, states, torch.zeros(len(states), dtype=torch.int64, device=self.device))
+
+    def _settle(self) -> None:
+        """Fits the reward alone to the values of the epoch's last batches, which is cheap, as nothing is looked up.
+
+        The Bellman residual is the only loss that the reward has, and a step for each step of the values leaves it far
+        from its minimum.
+        """
+        reward = [*self.phi_R.parameters(), *self.phi_beta.parameters(), *self.rationality.parameters()]
+        optimizer = torch.optim.Adam(reward, self.hparams["learning_rate"])
+        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, _SETTLING_STEPS)
+        share = self.hparams["tie"] * max(1, int(self.trainer.num_training_batches))
+        with torch.enable_grad():
+            for _ in range(_SETTLING_STEPS):
+                features, people, wanted = self._implied[int(torch.randint(len(self._implied), ()))]
+                missed = (self.reward(features, people) - wanted).square().mean()
+                loss = missed - self.log_prior() / (share * len(features))
+                optimizer.zero_grad()
+                loss.backward()  # type: ignore[no-untyped-call]  # torch has no types here
+                optimizer.step()
+                schedule.step()
+            optimizer.zero_grad()
+        if self.trainer.world_size > 1:  # each process settled on its own data
+            for parameter in reward:
+                torch.distributed.all_reduce(parameter.data, torch.distributed.ReduceOp.SUM)
+                parameter.data /= self.trainer.world_size
+        self._implied.clear()
 
     def _partner_loss(self, layout: Layout, batch: Decisions) -> Tensor:
         """Cross-entropy of the network that stands for partners: anybody, seen without their past."""
