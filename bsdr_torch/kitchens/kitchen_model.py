@@ -26,7 +26,7 @@ from bsdr_torch.kitchens.outlook import (
     view,
 )
 from bsdr_torch.kitchens.planning import PlannedHabit, ValueNetwork, action_values, backup, choice_log_probs
-from bsdr_torch.kitchens.predicting import KitchenPredictor
+from bsdr_torch.kitchens.predicting import KitchenPredictor, Prediction
 from bsdr_torch.rationality import MODELS, Rationality, RationalityKind
 from bsdr_torch.worlds.overcooked import FEATURE_GROUPS, NUM_ACTIONS, STAY, Layout
 
@@ -128,6 +128,15 @@ class KitchenModel(KitchenPredictor):
         layout = self.layout(batch.layout)
         return self._choices(batch, outlook(layout, batch.states, batch.seats))[0]
 
+    def predict_step(self, batch: Decisions, batch_idx: int = 0) -> Prediction:
+        """Action probabilities, beta and the planner's values."""
+        ahead = outlook(self.layout(batch.layout), batch.states, batch.seats)
+        people, column, values, future = self._plans(batch, ahead)
+        log_probs = choice_log_probs(self._habit(batch), ahead.no_op, future)
+        beta = self.beta(ahead.features[ahead.own], people)
+        own, beta = (of.gather(1, column[:, None]).squeeze(1) for of in (values[ahead.own], beta))
+        return Prediction(log_probs.exp(), beta, own, future)
+
     def reward(self, features: Tensor, people: Tensor) -> Tensor:
         """r_i(s) of `people [B]` in states with `features [N, F]`, `[N, B]`."""
         if self.training:
@@ -218,18 +227,30 @@ class KitchenModel(KitchenPredictor):
 
     def _choices(self, batch: Decisions, ahead: Outlook) -> tuple[Tensor, Habit, Tensor]:
         """log P(action) `[N, 6]`, habit, and the Bellman residual `[N]`, for the person who decides."""
-        people, column = torch.unique(batch.humans, return_inverse=True)
-        values = self.values(ahead.features, people)
-        partner = self.partner_probabilities(ahead.partner).detach()
-        future = action_values(values, ahead, partner, self.discount, column)
-        kitchen = torch.full_like(batch.humans, self.number(batch.layout))
-        habit = self.habit(self.past(batch, self.habit.history), batch.humans, kitchen)
+        people, column, values, future = self._plans(batch, ahead)
+        habit = self._habit(batch)
         log_probs = choice_log_probs(habit, ahead.no_op, future)
         if not self.training:
             return log_probs, habit, log_probs.new_zeros(0)
         own, reward = values[ahead.own], self.reward(ahead.features[ahead.own], people)
         own, reward = (of.gather(1, column[:, None]).squeeze(1) for of in (own, reward))
         return log_probs, habit, own - reward - backup(future, ahead.no_op, self.planned_habit)
+
+    def _plans(self, batch: Decisions, ahead: Outlook) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """The people who decide `[B]`, who of them does `[N]`, V at all states `[U, B]`, and Q for the one `[N, 6]`."""
+        people, column = torch.unique(batch.humans, return_inverse=True)
+        values = self.values(ahead.features, people)
+        partner = self.partner_probabilities(ahead.partner).detach()
+        return people, column, values, action_values(values, ahead, partner, self.discount, column)
+
+    def _habit(self, batch: Decisions) -> Habit:
+        """Habit at the decisions; where they come without any history, that of everybody's mean."""
+        if self.habit.history and not batch.history.shape[1]:
+            mean = self.planned_log_base[:, None].expand(-1, len(batch.humans), -1)
+            return Habit(mean[0], mean[1], self.planned_pause.logit().expand(len(batch.humans)))
+        kitchen = torch.full_like(batch.humans, self.number(batch.layout))
+        habit: Habit = self.habit(self.past(batch, self.habit.history), batch.humans, kitchen)
+        return habit
 
     def _residual_beyond(self, layout: Layout, batch: Decisions, ahead: Outlook, many: int) -> Tensor:
         """The residual at states that the deciding players could have come to."""

@@ -55,14 +55,17 @@ class ValueNetwork(nn.Module):
 
         Otherwise it is the mean of both, so that nothing changes when a kitchen is mirrored.
         """
-        if self.training:
-            parts = self.network(mirrored(features) if torch.rand(()) < 0.5 else features)
-        else:
-            parts = (self.network(features) + self.network(mirrored(features))) / 2
+        parts = self.parts(features)
         nobody = self.people.new_zeros((1, self.people.shape[1]))
         weights = torch.cat([self.people, nobody])[people]
         values: Tensor = parts[:, :1] + parts[:, 1:] @ weights.T
         return values
+
+    def parts(self, features: Tensor) -> Tensor:
+        """v(s) and w(s), `[U, 1 + rank]`."""
+        if self.training:
+            return self.network(mirrored(features) if torch.rand(()) < 0.5 else features)  # type: ignore[no-any-return]
+        return (self.network(features) + self.network(mirrored(features))) / 2  # type: ignore[no-any-return]
 
 
 def action_values(values: Tensor, ahead: Outlook, partner: Tensor, discount: float, column: Tensor | None) -> Tensor:
