@@ -23,7 +23,7 @@ from bsdr_torch.predictor import PredictedFile, Predictor
 from bsdr_torch.rationality import POPULATION
 from bsdr_torch.worlds.overcooked import ACTIONS, Layout, check_states, from_overcooked, from_records
 
-ROWS_AT_ONCE = 4096
+ROWS_AT_ONCE = 16384  # the more, the more of what may come next is shared
 
 States = Tensor | Mapping[str, Any] | str | Sequence[Any]
 """One or many: packed, `[N, W]` or `[W]`; records of a data set, dicts or their JSON text; or OvercookedStates."""
@@ -78,7 +78,7 @@ class PredictorInKitchens(Predictor):
                 just begun; or one list for one state. None if nothing is known of them: then habit is that of
                 everybody's mean.
         """
-        return self._predict(self._decisions(layout, states, seats, humans, history))
+        return self.predict_decisions(self._decisions(layout, states, seats, humans, history))
 
     def adapt(
         self,
@@ -139,10 +139,11 @@ class PredictorInKitchens(Predictor):
         human = torch.tensor(games.is_human)[games.game].view(-1).nonzero()[:, 0]
         for rows in torch.split(human, ROWS_AT_ONCE):
             steps = table.gather(rows)
-            yield _table(games, rows, steps, self._predict(steps))
+            yield _table(games, rows, steps, self.predict_decisions(steps))
 
     @torch.no_grad()
-    def _predict(self, steps: Decisions) -> Prediction:
+    def predict_decisions(self, steps: Decisions) -> Prediction:
+        """Predictions for decisions as the DataModule has them, however many; their people are numbers of the model."""
         parts = [self._predict_some(_some(steps, rows)) for rows in _chunks(len(steps.seats))]
         return parts[0] if len(parts) == 1 else _joined(parts)
 
