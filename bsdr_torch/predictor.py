@@ -2,25 +2,85 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple, Self
 
 import pyarrow as pa
 import torch
 from torch import Tensor
 
 from bsdr_torch.data.grid_people import StepBatch
-from bsdr_torch.data.rollouts import Rollouts, check_rollouts
+from bsdr_torch.data.rollouts import Rollouts, check_rollouts, read_rollouts
 from bsdr_torch.errors import InputError
 from bsdr_torch.human_model import HumanModel
 from bsdr_torch.rationality import POPULATION
+from bsdr_torch.saved_models import read_model
 from bsdr_torch.worlds.gridworld import ACTIONS, GridWorld
 
 
-class Predictor:
-    """Predictions of a trained `HumanModel`.
+class PredictedFile(NamedTuple):
+    """Predictions for a file of games.
+
+    Attributes:
+        decisions: how many there are.
+        tables: a row for each, in the order of the file, some at a time, made as they are asked for.
+    """
+
+    decisions: int
+    tables: Iterator[pa.Table]
+
+
+class Predictor(ABC):
+    """Predictions of a trained model.
 
     People are named by their ids; None stands for somebody the model never saw, who gets the population's mean.
+    """
+
+    @classmethod
+    def from_checkpoint(cls, path: str | Path) -> Self:
+        """The predictor for the model in a checkpoint: `PredictorInGridWorlds` or `PredictorInKitchens`.
+
+        Needs nothing but the file, and runs no code from it.
+        """
+        # Here, because it builds on this class.
+        from bsdr_torch.kitchens.predicting import KitchenPredictor
+        from bsdr_torch.kitchens.predictor_in_kitchens import PredictorInKitchens
+
+        model = read_model(path)
+        predictor: Predictor
+        if isinstance(model, HumanModel):
+            predictor = PredictorInGridWorlds(model)
+        elif isinstance(model, KitchenPredictor):
+            predictor = PredictorInKitchens(model)
+        if not isinstance(predictor, cls):
+            raise InputError(f"{path}: a checkpoint for {type(predictor).__name__}, not for {cls.__name__}")
+        return predictor
+
+    @property
+    @abstractmethod
+    def humans(self) -> list[str]:
+        """The people the model was trained on."""
+
+    @abstractmethod
+    def predict_file(self, path: str | Path) -> PredictedFile:
+        """Predictions for all decisions in a file of games."""
+
+    def _index(self, humans: Sequence[str | None], numbers: Mapping[str, int]) -> Tensor:
+        """`[N]`: the people by number, `POPULATION` for None."""
+        unknown = sorted({h for h in humans if h is not None and h not in numbers})
+        if unknown:
+            known = ", ".join(self.humans[:5]) + (", ..." if len(self.humans) > 5 else "")
+            raise InputError(
+                f"the model does not know the human {unknown[0]!r}; use None for somebody it never saw. "
+                f"It knows {known or 'nobody'}"
+            )
+        return torch.tensor([POPULATION if h is None else numbers[h] for h in humans], dtype=torch.int64)
+
+
+class PredictorInGridWorlds(Predictor):
+    """Predictions of a trained `HumanModel`.
 
     Example::
 
@@ -30,12 +90,7 @@ class Predictor:
 
     def __init__(self, model: HumanModel) -> None:
         self.model = model.eval()
-        self._index = {human: i for i, human in enumerate(model.humans)}
-
-    @classmethod
-    def from_checkpoint(cls, path: str | Path) -> Predictor:
-        """Needs nothing but the file, and runs no code from it."""
-        return cls(HumanModel.read(path))
+        self._numbers = {human: i for i, human in enumerate(model.humans)}
 
     @property
     def humans(self) -> list[str]:
@@ -47,7 +102,7 @@ class Predictor:
         self, world: str, states: Sequence[int], humans: Sequence[str | None], steps: Sequence[int]
     ) -> Tensor:
         """P(action) `[N, A]` of each human in each state, `steps` actions after the start."""
-        at, who = self._states(world, states), self._people(humans)
+        at, who = self._states(world, states), self._index(humans, self._numbers)
         when = torch.as_tensor(steps, dtype=torch.int64)
         horizon = self._world(world).horizon
         if when.shape != at.shape or who.shape != at.shape:
@@ -59,7 +114,7 @@ class Predictor:
     @torch.no_grad()
     def beta(self, world: str, states: Sequence[int], humans: Sequence[str | None]) -> Tensor:
         """beta_i(s) `[N]`: small where the person is unreliable."""
-        at, who = self._states(world, states), self._people(humans)
+        at, who = self._states(world, states), self._index(humans, self._numbers)
         people, column = torch.unique(who, return_inverse=True)
         return self.model.beta(world, people)[at, column]
 
@@ -69,6 +124,12 @@ class Predictor:
         at = self._states(world, states)
         return self.model.cost(world)[at]
 
+    def predict_file(self, path: str | Path) -> PredictedFile:
+        """Predictions for all decisions in a file of rollouts; see `table`."""
+        rollouts, humans = read_rollouts(path)
+        table = self.table(rollouts, humans, str(path))
+        return PredictedFile(table.num_rows, iter([table]))
+
     def table(self, rollouts: Mapping[str, Rollouts], humans: Sequence[str], source: str = "rollouts") -> pa.Table:
         """One row for each decision: what was done, its probability, that of all actions, beta and cost."""
         parts = []
@@ -77,7 +138,7 @@ class Predictor:
             check_rollouts(chunk, grid.mdp, grid.horizon, f"{source}, world {world}")
             steps = chunk.steps()
             names = [humans[i] for i in steps.human.tolist()]
-            known = [name if name in self._index else None for name in names]
+            known = [name if name in self._numbers else None for name in names]
             states = steps.state.tolist()
             probabilities = self.action_probabilities(world, states, known, steps.step.tolist())
             columns = {
@@ -106,12 +167,3 @@ class Predictor:
         if bool(((at < 0) | (at >= size)).any()):
             raise InputError(f"states of the world {world} run from 0 to {size - 1}, got {at.tolist()}")
         return at
-
-    def _people(self, humans: Sequence[str | None]) -> Tensor:
-        unknown = sorted({h for h in humans if h is not None and h not in self._index})
-        if unknown:
-            raise InputError(
-                f"the model does not know the human {unknown[0]!r}; use None for somebody it never saw. "
-                f"It knows {', '.join(self.humans[:5])}{', ...' if len(self.humans) > 5 else ''}"
-            )
-        return torch.tensor([POPULATION if h is None else self._index[h] for h in humans], dtype=torch.int64)

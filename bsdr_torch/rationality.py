@@ -137,6 +137,8 @@ class Rationality(nn.Module):
         self.raw_theta_beta = nn.Parameter(torch.full((rows, width), start))
         self.raw_theta_R = nn.Parameter(torch.full((reward_width,), 1.0 / math.sqrt(reward_width)))
         self.raw_offset = nn.Parameter(torch.zeros(num_humans, reward_width)) if self.varies.cost_by_human else None
+        # theta_beta [F_beta] of somebody never seen, if more is known of them than of the population.
+        self.newcomer: Tensor | None = None
 
     @property
     def theta_R(self) -> Tensor:
@@ -166,7 +168,8 @@ class Rationality(nn.Module):
         if not self.varies.by_state:
             phi_beta = phi_beta.new_ones(phi_beta.shape[0], 1)
         theta = self.theta_beta
-        people = torch.cat([theta.expand(self.num_humans, -1), theta.mean(0, keepdim=True)])[humans]
+        newcomer = theta.mean(0) if self.newcomer is None else self.newcomer
+        people = torch.cat([theta.expand(self.num_humans, -1), newcomer[None]])[humans]
         beta: Tensor = self.link(phi_beta @ people.T)
         if self.gauge == "mean_one":
             beta = beta / self.link(phi_beta @ theta.T).mean(1, keepdim=True)

@@ -59,6 +59,20 @@ def cost(
     return Cost(*in_fresh_process(_cost_here, prepare, sizes, warm_up, repeats, threads))
 
 
+def processor_seconds(work: Work, repeats: int) -> float:
+    """The least time of the processor for some runs, after one that is not counted.
+
+    Waiting for a busy machine would be charged to long runs more than to short ones, and a ratio be too good.
+    """
+    work()
+    seconds = []
+    for _ in range(repeats):
+        started = time.process_time()
+        work()
+        seconds.append(time.process_time() - started)
+    return min(seconds)
+
+
 def write_json(records: Iterable[Record], path: Path) -> None:
     """A list of records, as JSON."""
     path.write_text(json.dumps([asdict(record) for record in records], indent=2) + "\n")

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor
 
-from bsdr_torch.benchmarks.measure import Record, Work, cost
+from bsdr_torch.benchmarks.measure import Record, Work, cost, processor_seconds
 from bsdr_torch.worlds.overcooked import (
     OVERCOOKED_AI_ACTIONS,
     Layout,
@@ -55,7 +54,7 @@ def _steps(quick: bool) -> Record:
     """Joint steps per second on the same states and actions, one after the other in one run."""
     layout = load_package_layout(LAYOUT)  # by the rules of 2020, the only ones that overcooked-ai knows
     states, actions = visited_states(layout, BATCH), _random_actions(BATCH)
-    ours = _seconds(lambda: step(layout, states, actions), 3 if quick else 50) / BATCH
+    ours = processor_seconds(lambda: step(layout, states, actions), 3 if quick else 50) / BATCH
     count = 50 if quick else BATCH
     game = overcooked_ai_mdp().OvercookedGridworld.from_layout_name(LAYOUT)
     their_states = to_overcooked(layout, states[:count])
@@ -65,7 +64,7 @@ def _steps(quick: bool) -> Record:
         for state, joint in zip(their_states, their_actions, strict=True):
             game.get_state_transition(state, joint)
 
-    theirs = _seconds(play, 1 if quick else 3) / count
+    theirs = processor_seconds(play, 1 if quick else 3) / count
     against = f"overcooked-ai's get_state_transition: {theirs * 1e6:.3g} us a step, ours {ours * 1e9:.3g} ns"
     return Record("steps_vs_overcooked_ai", theirs / ours, "x", against)
 
@@ -73,21 +72,21 @@ def _steps(quick: bool) -> Record:
 def _successors(quick: bool) -> Record:
     layout = load_layout(LAYOUT)
     states = visited_states(layout, BATCH)
-    seconds = _seconds(lambda: successors(layout, states), 2 if quick else 20)
+    seconds = processor_seconds(lambda: successors(layout, states), 2 if quick else 20)
     return Record("successors_per_second", BATCH / seconds, "states/s", f"all 36 successors of each, batch {BATCH}")
 
 
 def _encodings(name: str, encoding: Callable[[Layout, Tensor, int], Tensor], quick: bool) -> Record:
     layout = load_layout(LAYOUT)
     states = visited_states(layout, BATCH)
-    seconds = _seconds(lambda: encoding(layout, states, 0), 2 if quick else 20)
+    seconds = processor_seconds(lambda: encoding(layout, states, 0), 2 if quick else 20)
     return Record(name, BATCH / seconds, "states/s", f"{encoding.__name__} of one seat, batch {BATCH}")
 
 
 def _enumeration(quick: bool) -> Iterator[Record]:
     """States per second with no object on counters; time and memory of 2,016,316 states, with one."""
     if quick:
-        seconds = _seconds(enumeration(0, "forced_coordination"), 1)
+        seconds = processor_seconds(enumeration(0, "forced_coordination"), 1)
         yield Record("enumerated_states_per_second", 300 / seconds, "states/s", "forced_coordination, 300 states")
         return
     small = cost(enumeration, {"max_objects": 0}, {"max_objects": 0}, repeats=3, threads=1)
@@ -115,17 +114,3 @@ def visited_states(layout: Layout, count: int, steps: int = 200) -> Tensor:
 
 def _random_actions(count: int) -> Tensor:
     return torch.randint(6, (count, 2), generator=torch.Generator().manual_seed(1))
-
-
-def _seconds(work: Work, repeats: int) -> float:
-    """The least time of the processor for some runs, after one that is not counted.
-
-    Waiting for a busy machine would be charged to long runs more than to short ones, and the ratio be too good.
-    """
-    work()
-    seconds = []
-    for _ in range(repeats):
-        started = time.process_time()
-        work()
-        seconds.append(time.process_time() - started)
-    return min(seconds)

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
 from bsdr_torch.errors import InputError
+
+# What writes a table after the other, by the end of a file's name.
+_STREAMS: dict[str, Callable[[Path, pa.Schema], Any]] = {
+    ".parquet": lambda path, schema: pa.parquet.ParquetWriter(path, schema, compression="zstd"),
+    ".csv": pa.csv.CSVWriter,
+}
 
 
 def read_columns(path: str | Path, columns: Mapping[str, pa.DataType]) -> pa.Table:
@@ -45,6 +52,31 @@ def read_columns(path: str | Path, columns: Mapping[str, pa.DataType]) -> pa.Tab
 def write_table(table: pa.Table, path: str | Path) -> None:
     """Writes a .parquet or .csv file; nobody sees half of it."""
     write_tables({Path(path): table})
+
+
+def write_batches(path: str | Path, tables: Iterable[pa.Table]) -> int:
+    """Writes tables of the same columns as one .parquet or .csv file, each when it comes; returns the number of rows.
+
+    Nobody sees half of it: if making or writing one of them fails, what was there before is left as it is.
+    """
+    path, rows = Path(path), 0
+    if path.suffix not in _STREAMS:
+        raise InputError(f"{path}: expected a name that ends in .parquet or .csv")
+
+    def write(temporary: Path) -> None:
+        nonlocal rows
+        stream = None
+        try:
+            for table in tables:
+                stream = stream or _STREAMS[path.suffix](temporary, table.schema)
+                stream.write_table(table)
+                rows += table.num_rows
+        finally:
+            if stream is not None:
+                stream.close()
+
+    write_files({path: write})
+    return rows
 
 
 def write_tables(tables: Mapping[Path, pa.Table]) -> None:

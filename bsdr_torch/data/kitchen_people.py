@@ -111,6 +111,11 @@ class KitchenPeople(lightning.LightningDataModule):
         """The kitchens in which a part has decisions."""
         return [name for name in self.kitchens if len(self._decisions(name, part))]
 
+    @property
+    def trained_on(self) -> list[str]:
+        """The people in the training part."""
+        return [human for human, code in zip(self.humans, self._codes("train").tolist(), strict=False) if code >= 0]
+
     def steps(self, part: Part) -> dict[str, Decisions]:
         """All decisions of a part by kitchen, in the order of games and time."""
         codes, found = self._codes(part), {}

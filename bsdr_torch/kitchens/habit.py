@@ -53,10 +53,18 @@ class HabitNetwork(nn.Module):
 
     def forward(self, history: Tensor, humans: Tensor, layouts: Tensor) -> Habit:
         """Habit of `humans [N]` after `history [N, H]` in the kitchens numbered `layouts [N]`; -1 is unknown."""
+        return self.finish(*self.begin(history, humans, layouts))
+
+    def begin(self, history: Tensor, humans: Tensor, layouts: Tensor) -> tuple[Tensor, Tensor]:
+        """The first layer, to which each person adds a vector of their own, `[N, hidden[0]]`; and the frames `[N]`."""
         symmetry = _own_frame(history)
         seen = [encode_history(turn_history(history, symmetry))]
         seen += [one_hot_if_known(humans, self.num_humans), one_hot_if_known(layouts, self.num_layouts)]
-        out = self.network(torch.cat(seen, 1))
+        return self.network[0](torch.cat(seen, 1)), symmetry
+
+    def finish(self, first: Tensor, symmetry: Tensor) -> Habit:
+        """Habit, from what `begin` gives."""
+        out = self.network[1:](first)
         log_base = turned_back(out[:, :NUM_ACTIONS], symmetry)
         change = turned_back(out[:, NUM_ACTIONS:-1], symmetry)
         return Habit(log_base, log_base + change, out[:, -1] - 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Literal
 
 import torch
@@ -19,18 +20,28 @@ from bsdr_torch.kitchens.networks import multilayer_perceptron
 from bsdr_torch.kitchens.outlook import (
     NUM_FEATURES,
     Outlook,
+    Places,
     View,
     mirrored,
     mirrored_actions,
     outlook,
+    places,
     turned_actions,
     turned_back,
     view,
 )
 from bsdr_torch.kitchens.planning import PlannedHabit, ValueNetwork, action_values, backup, choice_log_probs
-from bsdr_torch.kitchens.predicting import KitchenPredictor
+from bsdr_torch.kitchens.predicting import KitchenPredictor, Prediction
 from bsdr_torch.rationality import MODELS, Rationality, RationalityKind
-from bsdr_torch.worlds.overcooked import FEATURE_GROUPS, NUM_ACTIONS, STAY, Layout, Limits, load_graph
+from bsdr_torch.worlds.overcooked import (
+    FEATURE_GROUPS,
+    NUM_ACTIONS,
+    STAY,
+    Layout,
+    Limits,
+    load_graph,
+    unique_states,
+)
 
 RewardKind = Literal["events", "places", "distances", "learned"]
 
@@ -43,6 +54,7 @@ _REWARD_GROUPS: dict[str, tuple[str, ...]] = {
     "distances": tuple(FEATURE_GROUPS),
 }
 _SETTLING_BATCHES, _SETTLING_STEPS = 20, 150  # at the end of each epoch
+_ROWS_AT_ONCE = 1024
 _HABIT_MEMORY = 0.98  # of the running mean of habits that plans are made with
 
 
@@ -147,6 +159,27 @@ class KitchenModel(KitchenPredictor):
         layout = self.layout(batch.layout)
         return self._choices(batch, outlook(layout, batch.states, batch.seats))[0]
 
+    def predict_step(self, batch: Decisions, batch_idx: int = 0) -> Prediction:
+        """Action probabilities, beta and the planner's values; faster than `action_log_probs`, and the same."""
+        layout = self.layout(batch.layout)
+        # People stand still a lot: each different situation is looked at once.
+        rows = torch.cat([batch.states, batch.seats[:, None].to(batch.states.dtype)], 1)
+        situations, where = unique_states(rows)
+        states, seats = situations[:, :-1], situations[:, -1].long()
+        at = places(layout, states, seats)
+        partner = _in_pieces(lambda s, seat: self.partner_probabilities(view(layout, s, 1 - seat)), states, seats)
+        people, column = torch.unique(batch.humans, return_inverse=True)
+        beta = _in_pieces(lambda s, seat: self.beta(view(layout, s, seat).features, people), states, seats)
+        if isinstance(self.engine, Neural):
+            parts = _in_pieces(lambda s: self.values.parts(view(layout, s, 0).features), at.states)
+            values = self.values.of_people(parts, people)
+        else:
+            values = self.engine(layout, at.states, view(layout, at.states, 0).features, people)
+        at = Places(at.states, at.own[where], at.following[where], at.no_op[where])
+        future = action_values(values, at, partner[where], self.discount, column)
+        log_probs = choice_log_probs(self._habit(batch), at.no_op, future)
+        return Prediction(log_probs.exp(), beta[where, column], values[at.own, column], future)
+
     def reward(self, features: Tensor, people: Tensor) -> Tensor:
         """r_i(s) of `people [B]` in states with `features [N, F]`, `[N, B]`."""
         if self.training:
@@ -180,7 +213,8 @@ class KitchenModel(KitchenPredictor):
         """The reward with which the network's values would satisfy the Bellman equation, `[N, B]`."""
         values = self.values(ahead.features, people)
         future = action_values(values, ahead, self.partner_probabilities(ahead.partner), self.discount, None)
-        return values[ahead.own] - backup(future, ahead.no_op, self.planned_habit)
+        implied: Tensor = values[ahead.own] - backup(future, ahead.no_op, self.planned_habit)
+        return implied
 
     def log_prior(self) -> Tensor:
         """log P(theta), up to a constant."""
@@ -249,8 +283,7 @@ class KitchenModel(KitchenPredictor):
         values = self.engine(self.layout(batch.layout), ahead.states, ahead.features, people)
         partner = self.partner_probabilities(ahead.partner).detach()
         future = action_values(values, ahead, partner, self.discount, column)
-        kitchen = torch.full_like(batch.humans, self.number(batch.layout))
-        habit = self.habit(self.past(batch, self.habit.history), batch.humans, kitchen)
+        habit = self._habit(batch)
         log_probs = choice_log_probs(habit, ahead.no_op, future)
         if not self.training:
             return log_probs, habit, log_probs.new_zeros(0)
@@ -288,7 +321,7 @@ class KitchenModel(KitchenPredictor):
                 missed = (self.reward(features, people) - wanted).square().mean()
                 loss = missed - self.log_prior() / (share * len(features))
                 optimizer.zero_grad()
-                loss.backward()  # type: ignore[no-untyped-call]  # torch has no types here
+                loss.backward()
                 optimizer.step()
                 schedule.step()
             optimizer.zero_grad()
@@ -297,6 +330,15 @@ class KitchenModel(KitchenPredictor):
                 torch.distributed.all_reduce(parameter.data, torch.distributed.ReduceOp.SUM)
                 parameter.data /= self.trainer.world_size
         self._implied.clear()
+
+    def _habit(self, batch: Decisions) -> Habit:
+        """Habit at the decisions; where they come without any history, that of everybody's mean."""
+        if self.habit.history and not batch.history.shape[1]:
+            mean = self.planned_log_base[:, None].expand(-1, len(batch.humans), -1)
+            return Habit(mean[0], mean[1], self.planned_pause.logit().expand(len(batch.humans)))
+        kitchen = torch.full_like(batch.humans, self.number(batch.layout))
+        habit: Habit = self.habit(self.past(batch, self.habit.history), batch.humans, kitchen)
+        return habit
 
     def _partner_loss(self, layout: Layout, batch: Decisions) -> Tensor:
         """Cross-entropy of the network that stands for partners: anybody, seen without their past."""
@@ -329,3 +371,8 @@ class KitchenModel(KitchenPredictor):
     def _log_all(self, values: dict[str, Tensor], size: int) -> None:
         logged = {f"train/{name}": value.detach() for name, value in values.items()}
         self.log_dict(logged, on_step=False, on_epoch=True, batch_size=size)
+
+
+def _in_pieces(of: Callable[..., Tensor], *rows: Tensor) -> Tensor:
+    """A function of rows, for some at a time: what it makes on the way stays near the processor."""
+    return torch.cat([of(*some) for some in zip(*(torch.split(each, _ROWS_AT_ONCE) for each in rows), strict=True)])

@@ -45,6 +45,22 @@ class View(NamedTuple):
     symmetry: Tensor
 
 
+class Places(NamedTuple):
+    """N decisions in a kitchen and where they lead, each different state once.
+
+    Attributes:
+        states: `[U, W]`, the different states, with the deciding player first.
+        own: `[N]`, where each decision is made: an index into the U.
+        following: `[N, 6, 6]`, where each own and each action of the partner lead.
+        no_op: `[N, 6]` bool: the action does what STAY would do, if the partner stays.
+    """
+
+    states: Tensor
+    own: Tensor
+    following: Tensor
+    no_op: Tensor
+
+
 class Outlook(NamedTuple):
     """N decisions in a kitchen and all their successors, each different state once.
 
@@ -74,20 +90,34 @@ def view(layout: Layout, states: Tensor, seats: int | Tensor) -> View:
 
 def outlook(layout: Layout, states: Tensor, seats: Tensor) -> Outlook:
     """What the players in `seats [N]`, who decide in `states [N, W]`, see and can bring about."""
+    at = places(layout, states, seats)
+    features = view(layout, at.states, 0).features
+    return Outlook(at.states, features, at.own, at.following, at.no_op, view(layout, states, 1 - seats))
+
+
+def places(layout: Layout, states: Tensor, seats: Tensor) -> Places:
+    """Where the players in `seats [N]`, who decide in `states [N, W]`, are and can get to."""
     N, W = states.shape
     following = successors(layout, states).view(N, NUM_ACTIONS, NUM_ACTIONS, W)
     following = torch.where((seats == 1).view(-1, 1, 1, 1), following.transpose(1, 2), following)
     rows = torch.cat([states, following.reshape(-1, W)])
     actors = torch.cat([seats, seats.repeat_interleave(NUM_ACTIONS**2)])
     unique, index = unique_states(ego_first(rows, actors))
-    places = index[N:].view(N, NUM_ACTIONS, NUM_ACTIONS)
-    no_op = places[:, :, STAY] == places[:, STAY, STAY, None]
-    return Outlook(unique, view(layout, unique, 0).features, index[:N], places, no_op, view(layout, states, 1 - seats))
+    to = index[N:].view(N, NUM_ACTIONS, NUM_ACTIONS)
+    return Places(unique, index[:N], to, no_op=to[:, :, STAY] == to[:, STAY, STAY, None])
 
 
 def mirrored(features: Tensor) -> Tensor:
     """The features `[..., F]` in the mirrored kitchen, where the ego still looks north."""
     return features.index_select(-1, _mirror_sources(features.device))
+
+
+@cache
+def mirrored_pairs(device: torch.device) -> tuple[Tensor, Tensor]:
+    """The places of the features that the mirror exchanges with one another, each pair once."""
+    pairs = [(place, source) for place, source in enumerate(feature_sources(_MIRROR)) if place < source]
+    one, other = torch.tensor(pairs, device=device).T
+    return one, other
 
 
 def mirrored_actions(values: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ person after the actions just taken.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -19,7 +19,7 @@ from torch.nn.functional import logsigmoid
 
 from bsdr_torch.kitchens.habit import Habit
 from bsdr_torch.kitchens.networks import multilayer_perceptron
-from bsdr_torch.kitchens.outlook import NUM_FEATURES, Outlook, mirrored
+from bsdr_torch.kitchens.outlook import NUM_FEATURES, Outlook, Places, mirrored, mirrored_pairs
 from bsdr_torch.worlds.overcooked import NUM_ACTIONS, STAY
 
 
@@ -55,17 +55,31 @@ class ValueNetwork(nn.Module):
 
         Otherwise it is the mean of both, so that nothing changes when a kitchen is mirrored.
         """
-        if self.training:
-            parts = self.network(mirrored(features) if torch.rand(()) < 0.5 else features)
-        else:
-            parts = (self.network(features) + self.network(mirrored(features))) / 2
+        return self.of_people(self.parts(features), people)
+
+    def of_people(self, parts: Tensor, people: Tensor) -> Tensor:
+        """V of `people [B]`, `[U, B]`, from `parts [U, 1 + rank]`."""
         nobody = self.people.new_zeros((1, self.people.shape[1]))
         weights = torch.cat([self.people, nobody])[people]
         values: Tensor = parts[:, :1] + parts[:, 1:] @ weights.T
         return values
 
+    def parts(self, features: Tensor) -> Tensor:
+        """v(s) and w(s), `[U, 1 + rank]`."""
+        if self.training:
+            return self.network(mirrored(features) if torch.rand(()) < 0.5 else features)  # type: ignore[no-any-return]
+        # The mirror exchanges some features and leaves most as they are: little of the first layer is to be done again.
+        first, rest = cast(nn.Linear, self.network[0]), self.network[1:]
+        east, west = mirrored_pairs(features.device)
+        here = first(features)
+        more_west = features.index_select(1, west) - features.index_select(1, east)
+        exchanged = more_west @ (first.weight[:, east] - first.weight[:, west]).T
+        return (rest(here) + rest(here + exchanged)) / 2  # type: ignore[no-any-return]
 
-def action_values(values: Tensor, ahead: Outlook, partner: Tensor, discount: float, column: Tensor | None) -> Tensor:
+
+def action_values(
+    values: Tensor, ahead: Outlook | Places, partner: Tensor, discount: float, column: Tensor | None
+) -> Tensor:
     """Q, the discounted expectation of `values [U, B]` over what the partner may do, `partner [N, 6]`.
 
     Args:

@@ -8,7 +8,7 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import lightning
 import torch
@@ -27,6 +27,22 @@ from bsdr_torch.worlds.overcooked import Layout
 _LOGGED = {"ce": "cross_entropy", "ce_stay": "stay_or_not", "ce_moves": "which_move", "accuracy": "accuracy"}
 
 
+class Prediction(NamedTuple):
+    """What a model says of N decisions; what it has no idea of is None.
+
+    Attributes:
+        probabilities: `[N, 6]`, of each action.
+        beta: `[N]`, how rational the person is in this state, 1 in the mean over people.
+        values: `[N]`, what the planner expects from this state on, V_i(s).
+        action_values: `[N, 6]`, what it expects after each action, Q_i(s, a).
+    """
+
+    probabilities: Tensor
+    beta: Tensor | None = None
+    values: Tensor | None = None
+    action_values: Tensor | None = None
+
+
 class KitchenPredictor(SavedModel):
     """A model that predicts decisions in kitchens; batches are `Decisions` in one kitchen each.
 
@@ -34,17 +50,34 @@ class KitchenPredictor(SavedModel):
         worlds: the kitchens as plain data (`KitchenPeople.specs`); the checkpoint carries them.
         humans: the ids of all people.
         named: the kitchens that it tells from one another by name; none if the model is for new kitchens.
+
+    Attributes:
+        trained_on: the ids of those people whom it was trained on; of others it knows nothing but the id.
     """
 
     def __init__(self, worlds: list[dict[str, Any]], humans: list[str], named: list[str]) -> None:
         super().__init__()
         self.layouts: dict[str, Layout] = {spec["name"]: layout_from_json(spec) for spec in worlds}
         self.humans, self.named = list(humans), list(named)
+        self.trained_on = list(humans)
         self._scores: dict[str, KitchenScores] = {}
 
     @abstractmethod
     def action_log_probs(self, batch: Decisions) -> Tensor:
         """log P(action) at each decision, `[N, 6]`."""
+
+    def predict_step(self, batch: Decisions, batch_idx: int = 0) -> Prediction:
+        """All that the model says of the decisions."""
+        return Prediction(self.action_log_probs(batch).exp())
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Adds whom it was trained on."""
+        super().on_save_checkpoint(checkpoint)
+        checkpoint["trained_on"] = self.trained_on
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Reads whom it was trained on."""
+        self.trained_on = list(checkpoint.get("trained_on", self.humans))
 
     def layout(self, name: str) -> Layout:
         """A kitchen by name."""
@@ -75,6 +108,8 @@ class KitchenPredictor(SavedModel):
         data = getattr(self.trainer, "datamodule", None)
         if not isinstance(data, KitchenPeople):
             raise InputError(f"data: {type(self).__name__} learns from KitchenPeople, got {type(data).__name__}")
+        if stage == "fit":
+            self.trained_on = data.trained_on
         layouts = [rollout.layout for rollout in data.rollouts]
         self._scores = {part: KitchenScores(layouts) for part in ("validation", "test")}
 

@@ -220,7 +220,19 @@ def _permute(values: Tensor, symmetry: int | Tensor, names: tuple[str, ...], wha
         raise InputError(
             f"expected a symmetry for each row of {tuple(values.shape)}, got shape {tuple(symmetry.shape)}"
         )
-    return values.gather(-1, sources[symmetry.long()])
+    turned = values.clone(memory_format=torch.contiguous_format)
+    span, places = _moved(names, values.device)  # the other numbers stay where they are, and gathering is slow
+    index = places.index_select(0, symmetry.reshape(-1).long()).view(*symmetry.shape, -1)
+    turned[..., span] = values[..., span].gather(-1, index)
+    return turned
+
+
+@cache
+def _moved(names: tuple[str, ...], device: torch.device) -> tuple[slice, Tensor]:
+    """From the first to the last place that any symmetry moves; and `[8, span]`: the sources in it, from its start."""
+    moved = [place for sources in _sources(names) for place, source in enumerate(sources) if source != place]
+    span = slice(min(moved), max(moved) + 1)
+    return span, (_source_table(names, device)[:, span] - span.start).contiguous()
 
 
 @cache

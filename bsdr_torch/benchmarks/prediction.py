@@ -1,0 +1,94 @@
+"""Predictions of people in kitchens per minute, against asking for one state at a time."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+
+from bsdr_torch.baselines.cloning import Cloning
+from bsdr_torch.benchmarks.data import DEFAULT_FOLDER
+from bsdr_torch.benchmarks.measure import Record, processor_seconds
+from bsdr_torch.data.decisions import Decisions
+from bsdr_torch.data.kitchen_people import KitchenPeople
+from bsdr_torch.data.prepare import prepare
+from bsdr_torch.kitchens.kitchen_model import KitchenModel
+from bsdr_torch.kitchens.predicting import KitchenPredictor
+from bsdr_torch.kitchens.predictor_in_kitchens import PredictorInKitchens
+
+DECISIONS = 8192  # of each kitchen, as they follow one another in games
+SEEN = 400
+
+
+def benchmark(quick: bool = False, folder: Path | str | None = None) -> Iterator[Record]:
+    """Decisions per minute in all kitchens of 2019, on one thread; and the time it takes to adapt to a person.
+
+    Args:
+        quick: measure little, to see that it works.
+        folder: of the prepared 2019 set; by default datasets/mturk_2019, or a temporary one if that is not there.
+    """
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with tempfile.TemporaryDirectory() as temporary:
+            if folder is None:
+                folder = DEFAULT_FOLDER if DEFAULT_FOLDER.is_dir() else Path(temporary) / "mturk_2019"
+            prepare("mturk_2019", folder)
+            data = KitchenPeople(str(folder))
+        # How good they are has nothing to do with how fast they are, so they are not trained.
+        people = data.specs, data.humans, data.named
+        planner, cloning = KitchenModel(*people), Cloning(*people, hidden=[256, 256], history=8, identity=True)
+        yield from _speed("KitchenModel", planner, data, quick)
+        yield from _speed("Cloning", cloning, data, quick)
+        yield _adapting(planner, data, quick)
+    finally:
+        torch.set_num_threads(threads)
+
+
+def number_of_records(quick: bool = False) -> int:
+    """How many records `benchmark` yields."""
+    return 5
+
+
+def _speed(name: str, model: KitchenPredictor, data: KitchenPeople, quick: bool) -> Iterator[Record]:
+    predictor = PredictorInKitchens(model)
+    count, few = (64, 4) if quick else (DECISIONS, 100)
+    kitchens = [_first(steps, count) for steps in data.steps("train").values()]
+    total = sum(len(steps.seats) for steps in kitchens)
+
+    def in_batches() -> None:
+        for steps in kitchens:
+            predictor.predict_decisions(steps)
+
+    def one_by_one() -> None:
+        for steps in kitchens:
+            for row in range(few):
+                predictor.predict_decisions(_some(steps, slice(row, row + 1)))
+
+    together = processor_seconds(in_batches, 1 if quick else 3) / total
+    alone = processor_seconds(one_by_one, 1) / (few * len(kitchens))
+    what = f"one thread, {total} decisions of people in {len(kitchens)} kitchens"
+    yield Record(f"{name}_states_per_minute", 60 / together, "states/min", what)
+    against = f"a state at a time, {alone * 1e3:.3g} ms each; in batches {together * 1e6:.3g} us"
+    yield Record(f"{name}_vs_one_by_one", alone / together, "x", against)
+
+
+def _adapting(model: KitchenModel, data: KitchenPeople, quick: bool) -> Record:
+    with torch.no_grad():  # as if people had been found to differ
+        for parameter in (model.values.people, model.rationality.raw_theta_beta):
+            parameter.normal_(0, 0.1, generator=torch.Generator().manual_seed(0))
+    predictor = PredictorInKitchens(model)
+    name, steps = next(iter(data.steps("train").items()))
+    mine = _first(_some(steps, steps.rollouts == steps.rollouts[0]), 20 if quick else SEEN)
+    seconds = processor_seconds(lambda: predictor.adapt(name, mine.states, mine.actions, mine.seats), 1 if quick else 3)
+    return Record("adapt", seconds, "s", f"a second; one thread, {len(mine.seats)} steps of one person")
+
+
+def _first(steps: Decisions, count: int) -> Decisions:
+    return _some(steps, slice(count))
+
+
+def _some(steps: Decisions, rows: slice | torch.Tensor) -> Decisions:
+    return Decisions(steps.layout, *(column[rows] for column in steps[1:]))

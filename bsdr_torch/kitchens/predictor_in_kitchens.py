@@ -1,0 +1,291 @@
+"""Predictions for people in kitchens: states in any form, people known, unknown, or just met."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import torch
+from torch import Tensor
+
+from bsdr_torch.data.decisions import UNRECORDED, Decisions, DecisionTable
+from bsdr_torch.data.packed_games import PackedGames
+from bsdr_torch.data.prepare import read_and_verify
+from bsdr_torch.data.prepared import read_prepared
+from bsdr_torch.errors import InputError
+from bsdr_torch.kitchens.adapting import Evidence, Person, fit_person, gather_evidence, with_newcomer
+from bsdr_torch.kitchens.kitchen_model import KitchenModel
+from bsdr_torch.kitchens.predicting import KitchenPredictor, Prediction
+from bsdr_torch.predictor import PredictedFile, Predictor
+from bsdr_torch.rationality import POPULATION
+from bsdr_torch.worlds.overcooked import ACTIONS, Layout, check_states, from_overcooked, from_records
+
+ROWS_AT_ONCE = 16384  # the more, the more of what may come next is shared
+
+States = Tensor | Mapping[str, Any] | str | Sequence[Any]
+"""One or many: packed, `[N, W]` or `[W]`; records of a data set, dicts or their JSON text; or OvercookedStates."""
+Action = int | str
+"""A number 0..5, or one of `ACTIONS`."""
+
+
+class PredictorInKitchens(Predictor):
+    """Predictions of a trained model of people in kitchens.
+
+    Example::
+
+        predictor = Predictor.from_checkpoint("last.ckpt")
+        predictor.predict("cramped_room", state, seats=0, humans="17/1", history=["stay", "east"]).probabilities
+        predictor.adapt("cramped_room", states[:400], actions[:400], seats=0).predict("cramped_room", state, seats=0)
+    """
+
+    def __init__(self, model: KitchenPredictor) -> None:
+        self.model = model.eval()
+        self._numbers = {human: model.humans.index(human) for human in model.trained_on}
+        self._newcomer: KitchenModel | None = None
+        self._evidence: Evidence | None = None
+        self.person: Person | None = None
+
+    @property
+    def humans(self) -> list[str]:
+        """The people the model was trained on."""
+        return list(self.model.trained_on)
+
+    @property
+    def history(self) -> int:
+        """How many of a person's own last actions the model sees."""
+        return int(self.model.hparams.get("history", 0))
+
+    def predict(
+        self,
+        layout: str,
+        states: States,
+        seats: int | Sequence[int] | Tensor,
+        humans: str | Sequence[str | None] | None = None,
+        history: Sequence[Any] | Tensor | None = None,
+    ) -> Prediction:
+        """What N people will do next, how rational they are there, and what they expect.
+
+        Args:
+            layout: the kitchen.
+            states: N of them; one alone counts as N = 1.
+            seats: which player each person is, 0 or 1; one for all or N.
+            humans: who they are; one for all or N. None is somebody never seen; in an adapted predictor, the person it
+                was adapted to.
+            history: the last actions of each, the latest last: N lists of `history` actions, or fewer if the game has
+                just begun; or one list for one state. None if nothing is known of them: then habit is that of
+                everybody's mean.
+        """
+        return self.predict_decisions(self._decisions(layout, states, seats, humans, history))
+
+    def adapt(
+        self,
+        layout: str,
+        states: States,
+        actions: Sequence[Action] | Tensor,
+        seats: int | Sequence[int] | Tensor,
+        history: Sequence[Any] | Tensor | None = None,
+    ) -> PredictorInKitchens:
+        """A predictor that has got to know somebody new: there, None is this person. Everybody else is as before.
+
+        Only theta_beta, the person's part of the planner's values and the person's habit are fitted. Adapting an
+        adapted predictor adds steps to those it has seen, so that one can go on as a game does.
+
+        Args:
+            layout: the kitchen.
+            states: T states of one game, in order.
+            actions: the T actions that the person took in them.
+            seats: which player the person is.
+            history: what the person did before each step, as in `predict`; by default what `actions` says, as if the
+                game had begun with the first of them.
+        """
+        if not isinstance(self.model, KitchenModel):
+            raise InputError(f"{type(self.model).__name__} cannot be adapted to a person: only KitchenModel can")
+        steps, taken = self._decisions(layout, states, seats, None, None), _actions(actions)
+        if taken.shape != steps.seats.shape:
+            raise InputError(f"got {len(steps.seats)} states and {len(taken)} actions: give one action for each state")
+        if not len(taken):
+            raise InputError("there are no steps to adapt to: give at least one state and action")
+        if history is None:
+            before = torch.cat([taken.new_full((self.history,), UNRECORDED), taken])
+            past = before.unfold(0, self.history, 1)[: len(taken)].flip(1) if self.history else steps.history
+        else:
+            past = self._history(history, len(taken))
+        steps = steps._replace(actions=taken, history=past)
+        evidence = gather_evidence(self.model, steps)
+        if self._evidence is not None:
+            evidence = self._evidence.joined(evidence)
+        adapted = PredictorInKitchens(self.model)
+        adapted.person, adapted._evidence = fit_person(self.model, evidence), evidence
+        adapted._newcomer = with_newcomer(self.model, adapted.person)
+        return adapted
+
+    def predict_file(self, path: str | Path) -> PredictedFile:
+        """Predictions for all decisions in a folder of prepared games, or in a file in the 2020 schema."""
+        kitchens = self._read(Path(path))
+        for name, games in kitchens.items():
+            if self.model.layout(name) != games.layout:
+                raise InputError(f"{path}: {name} is not the kitchen of that name that the model was trained for")
+        decisions = sum(games.num_decisions for games in kitchens.values())
+        return PredictedFile(decisions, (table for games in kitchens.values() for table in self.tables(games)))
+
+    def tables(self, games: PackedGames) -> Iterator[pa.Table]:
+        """A row for each decision of a person: what was done, its probability, that of all actions, beta and value."""
+        people = games.humans
+        numbers = {human: self._numbers.get(human, POPULATION) for human in people}
+        table = DecisionTable.of(games, numbers, self.history)
+        human = torch.tensor(games.is_human)[games.game].view(-1).nonzero()[:, 0]
+        for rows in torch.split(human, ROWS_AT_ONCE):
+            steps = table.gather(rows)
+            yield _table(games, rows, steps, self.predict_decisions(steps))
+
+    @torch.no_grad()
+    def predict_decisions(self, steps: Decisions) -> Prediction:
+        """Predictions for decisions as the DataModule has them, however many; their people are numbers of the model."""
+        parts = [self._predict_some(_some(steps, rows)) for rows in _chunks(len(steps.seats))]
+        return parts[0] if len(parts) == 1 else _joined(parts)
+
+    def _predict_some(self, steps: Decisions) -> Prediction:
+        new = steps.humans == POPULATION
+        if self._newcomer is None or not bool(new.any()):
+            return self.model.predict_step(steps)
+        found = self._newcomer.predict_step(steps._replace(humans=torch.full_like(steps.humans, POPULATION)))
+        if bool(new.all()):
+            return found
+        others = self.model.predict_step(_some(steps, ~new))
+        for mine, theirs in zip(found, others, strict=True):
+            if mine is not None and theirs is not None:
+                mine[~new] = theirs
+        return found
+
+    def _decisions(
+        self,
+        layout: str,
+        states: States,
+        seats: int | Sequence[int] | Tensor,
+        humans: str | Sequence[str | None] | None,
+        history: Sequence[Any] | Tensor | None,
+    ) -> Decisions:
+        packed = pack_states(self.model.layout(layout), states)
+        N = len(packed)
+        names = [humans] * N if humans is None or isinstance(humans, str) else list(humans)
+        at = torch.as_tensor(seats, dtype=torch.int64)
+        at = at.expand(N) if at.ndim == 0 else at
+        if at.shape != (N,) or len(names) != N:
+            raise InputError(f"got {N} states, {at.numel()} seats and {len(names)} humans: give one of each a state")
+        if bool(((at != 0) & (at != 1)).any()):
+            raise InputError(f"a seat is 0 or 1, got {at[(at != 0) & (at != 1)][0]}")
+        nothing = torch.zeros(N, dtype=torch.int64)
+        return Decisions(
+            layout=layout,
+            states=packed,
+            humans=self._index(names, self._numbers),
+            seats=at.contiguous(),
+            history=self._history(history, N),
+            partner_last=nothing + UNRECORDED,
+            actions=nothing,
+            rollouts=nothing,
+            times=nothing,
+        )
+
+    def _history(self, history: Sequence[Any] | Tensor | None, N: int) -> Tensor:
+        """`[N, H]`, the latest first, of lists of which the latest is last."""
+        if history is None and isinstance(self.model, KitchenModel):
+            return torch.empty((N, 0), dtype=torch.int64)  # which is to say that nothing is known
+        if history is None:
+            if self.history:
+                raise InputError(
+                    f"{type(self.model).__name__} with history cannot do without it: give the last {self.history} "
+                    "actions of each person, the latest last, or [] where the game has just begun"
+                )
+            history = [[]] * N
+        rows: list[Any] = list(history)
+        if N == 1 and all(isinstance(row, str | int) or (isinstance(row, Tensor) and row.ndim == 0) for row in rows):
+            rows = [rows]
+        if len(rows) != N:
+            raise InputError(f"got {N} states and {len(rows)} histories: give a list of past actions for each state")
+        found = torch.full((N, self.history), UNRECORDED)
+        for number, row in enumerate(rows):
+            if len(row) > self.history:
+                raise InputError(
+                    f"history {number} has {len(row)} actions, and the model sees the last {self.history}: give it "
+                    + (f"history[-{self.history}:], the latest last" if self.history else "none")
+                )
+            if len(row):
+                found[number, : len(row)] = _actions(row, UNRECORDED).flip(0)
+        return found
+
+    def _read(self, path: Path) -> dict[str, PackedGames]:
+        if path.is_dir():
+            return read_prepared(path).kitchens
+        years = {layout.rules for layout in self.model.layouts.values()}
+        if len(years) > 1:
+            raise InputError(f"{path}: the model has kitchens of the rules of both years: prepare the games first")
+        return read_and_verify(path, 2019 if 2019 in years else 2020).kitchens
+
+
+def pack_states(layout: Layout, states: States) -> Tensor:
+    """States in any form -> packed `[N, W]`, if they can occur in the kitchen."""
+    if isinstance(states, Tensor):
+        packed = states if states.ndim == 2 else states.unsqueeze(0)
+        check_states(layout, packed)
+        return packed
+    rows: Sequence[Any] = [states] if isinstance(states, Mapping | str) or hasattr(states, "players") else states
+    if all(isinstance(row, Mapping | str) for row in rows):
+        return from_records(layout, rows)
+    if all(hasattr(row, "players") and hasattr(row, "objects") for row in rows):
+        return from_overcooked(layout, rows)
+    if all(isinstance(row, Tensor) and row.ndim == 1 and len(row) == len(rows[0]) for row in rows):
+        return pack_states(layout, torch.stack(list(rows)))
+    kinds = ", ".join(sorted({type(row).__name__ for row in rows}))
+    raise InputError(f"states are packed tensors, records, or OvercookedStates, all of one kind; got {kinds}")
+
+
+def _actions(actions: Sequence[Action] | Tensor, largest: int = UNRECORDED - 1) -> Tensor:
+    """Actions by number or name -> `[T]` int64."""
+    if not isinstance(actions, Tensor):
+        unknown = [action for action in actions if isinstance(action, str) and action not in ACTIONS]
+        if unknown:
+            raise InputError(f"{unknown[0]!r} is not an action: choose 0 to {len(ACTIONS) - 1} or {', '.join(ACTIONS)}")
+        actions = torch.tensor([ACTIONS.index(a) if isinstance(a, str) else int(a) for a in actions])
+    found = actions.long()
+    if bool(((found < 0) | (found > largest)).any()):
+        wrong = found[(found < 0) | (found > largest)][0]
+        raise InputError(f"{int(wrong)} is not an action: choose 0 to {len(ACTIONS) - 1} or {', '.join(ACTIONS)}")
+    return found
+
+
+def _some(steps: Decisions, rows: slice | Tensor) -> Decisions:
+    return Decisions(steps.layout, *(column[rows] for column in steps[1:]))
+
+
+def _chunks(N: int) -> list[slice]:
+    return [slice(first, first + ROWS_AT_ONCE) for first in range(0, max(N, 1), ROWS_AT_ONCE)]
+
+
+def _joined(parts: list[Prediction]) -> Prediction:
+    columns = (None if same[0] is None else torch.cat(same) for same in zip(*parts, strict=True))
+    return Prediction._make(columns)
+
+
+def _table(games: PackedGames, rows: Tensor, steps: Decisions, found: Prediction) -> pa.Table:
+    game = games.game[rows >> 1]
+    seats, known = steps.seats.tolist(), (steps.humans != POPULATION).numpy()
+    taken = steps.actions[:, None]
+    nothing = pa.nulls(len(rows), pa.float32())
+    columns = {
+        "layout": pa.array([steps.layout] * len(rows), pa.string()),
+        "game": pa.array(games.games).take(pa.array(game.numpy())),
+        "human": pa.array([games.players[g][seat] for g, seat in zip(game.tolist(), seats, strict=True)], pa.string()),
+        "known_human": pa.array(known),
+        "seat": steps.seats.numpy().astype(np.int8),
+        "time": steps.times.numpy(),
+        "action": pa.array(ACTIONS).take(pa.array(steps.actions.numpy())),
+        "probability": found.probabilities.gather(1, taken).squeeze(1).numpy(),
+    }
+    columns |= {f"p_{action}": found.probabilities[:, a].numpy() for a, action in enumerate(ACTIONS)}
+    columns["beta"] = nothing if found.beta is None else found.beta.numpy()
+    columns["value"] = nothing if found.values is None else found.values.numpy()
+    return pa.table(columns)
