@@ -187,9 +187,12 @@ class KitchenModel(KitchenPredictor):
         partner = self._partner_loss(layout, batch)
         log_prior = self.log_prior()
         share = len(batch.actions) * max(1, int(self.trainer.num_training_batches))
+        loss: Tensor = cross_entropy + self.hparams["tie"] * (bellman + unseen) + partner - log_prior / share
         self._log_all(
             {
+                "loss": loss,
                 "cross_entropy": cross_entropy,
+                **_parts(log_probs.detach(), batch.actions),
                 "bellman_residual": bellman.sqrt(),
                 "bellman_residual_beyond": unseen.sqrt(),
                 "partner_cross_entropy": partner,
@@ -197,7 +200,6 @@ class KitchenModel(KitchenPredictor):
             },
             len(batch.actions),
         )
-        loss: Tensor = cross_entropy + self.hparams["tie"] * (bellman + unseen) + partner - log_prior / share
         return loss
 
     def configure_optimizers(self) -> OptimizerLRSchedulerConfig:
@@ -271,3 +273,13 @@ class KitchenModel(KitchenPredictor):
     def _log_all(self, values: dict[str, Tensor], size: int) -> None:
         logged = {f"train/{name}": value.detach() for name, value in values.items()}
         self.log_dict(logged, on_step=False, on_epoch=True, batch_size=size)
+
+
+def _parts(log_probs: Tensor, actions: Tensor) -> dict[str, Tensor]:
+    """The parts of the cross-entropy of a batch: STAY or not, and which action among the steps that are not STAY."""
+    moved = actions != STAY
+    stay = log_probs[:, STAY]
+    moves = torch.cat([log_probs[:, :STAY], log_probs[:, STAY + 1 :]], 1).logsumexp(1)
+    stay_or_not = -torch.where(moved, moves, stay).mean()
+    which_move = (nll_loss(log_probs, actions) - stay_or_not) / moved.float().mean().clamp(min=1e-6)
+    return {"stay_or_not": stay_or_not, "which_move": which_move}
