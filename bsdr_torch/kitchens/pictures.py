@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
-from matplotlib.colors import LogNorm, Normalize
+from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from torch import Tensor
 
@@ -103,7 +103,7 @@ def beta_figure(model: KitchenModel, layout: Layout, situations: Tensor, people:
     figure = _panels(layout, 1, 3)
     figure.suptitle(f"{layout.name}: rationality of the two people who differ most")
     shown = {model.humans[int(people[i])]: maps[..., i] for i in (one, other)}
-    norm = _positive_scale(list(shown.values()))
+    norm = Normalize(*(float(end(maps[..., [one, other]].nan_to_num(1.0))) for end in (torch.min, torch.max)))
     axes = figure.axes
     for axis, (human, values) in zip(axes, shown.items(), strict=False):
         _show(axis, layout, values, "viridis", norm, numbers="{:.2f}")
@@ -210,9 +210,3 @@ def _around_zero(maps: list[Tensor]) -> Normalize:
     values = torch.cat([values.flatten() for values in maps])
     reach = max(float(values[values.isfinite()].abs().quantile(0.98)), 1e-6)
     return Normalize(-reach, reach)
-
-
-def _positive_scale(maps: list[Tensor]) -> Normalize:
-    values = torch.cat([values.flatten() for values in maps])
-    low, high = (float(end) for end in values[values.isfinite()].aminmax())
-    return LogNorm(low, high) if 0 < low < high else Normalize(low, high)
