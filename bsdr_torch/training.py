@@ -35,6 +35,11 @@ MODELS: tuple[type[SavedModel], ...] = (HumanModel, KitchenModel, Cloning)
 _DATA = ("SimulatedPeople", "RecordedPeople", "KitchenPeople")
 _FROM_DATA = ("worlds", "humans", "named")
 
+_DESCRIPTION = """Train a model of people on rollouts: `fit --config scripts/configs/kitchens.yaml` (recorded people in
+Overcooked kitchens) or gridworld.yaml (simulated people). Further words change the job: `--model.rationality br`
+(br_per_human, irleed, bsdr), `--data.protocol human` (rollout, human, or layout with `--data.held_out NAME`),
+`--data.layouts [NAME]`, `--ckpt_path last.ckpt` to go on."""
+
 
 class TrainingCLI(LightningCLI):
     """`fit`, `validate` and `test` of a model by name, which learns of worlds and people from the data."""
@@ -47,7 +52,7 @@ class TrainingCLI(LightningCLI):
             subclass_mode_model=True,
             subclass_mode_data=True,
             seed_everything_default=0,
-            parser_kwargs={"description": "Train a model of people on rollouts."},
+            parser_kwargs={"description": _DESCRIPTION},
             save_config_kwargs={"overwrite": True},
         )
 
