@@ -72,6 +72,10 @@ class TrainingCLI(LightningCLI):
 
     def instantiate_classes(self) -> None:
         """As LightningCLI does, but bad input keeps its own message."""
+        # With a checkpoint come its settings, and among them what the data gives, which not every model takes.
+        settings = self.config[self.config.subcommand].get("model.dict_kwargs") or {}
+        for name in _FROM_DATA:
+            settings.pop(name, None)
         try:
             super().instantiate_classes()
         except ValueError as error:

@@ -103,7 +103,8 @@ def beta_figure(model: KitchenModel, layout: Layout, situations: Tensor, people:
     figure = _panels(layout, 1, 3)
     figure.suptitle(f"{layout.name}: rationality of the two people who differ most")
     shown = {model.humans[int(people[i])]: maps[..., i] for i in (one, other)}
-    norm = Normalize(*(float(end(maps[..., [one, other]].nan_to_num(1.0))) for end in (torch.min, torch.max)))
+    low, high = torch.cat([values.flatten() for values in shown.values()]).nan_to_num(1.0).aminmax()
+    norm = Normalize(float(low), float(high))
     axes = figure.axes
     for axis, (human, values) in zip(axes, shown.items(), strict=False):
         _show(axis, layout, values, "viridis", norm, numbers="{:.2f}")
