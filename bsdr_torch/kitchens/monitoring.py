@@ -161,7 +161,7 @@ class PlannerMonitor(lightning.Callback):
             writer = trainer.logger.experiment
             writer.add_histogram("beta/people_and_states", betas, trainer.global_step)
             writer.add_histogram("beta/people", logs.mean(0).exp(), trainer.global_step)
-            writer.add_histogram("beta/states_of_the_population", betas.std(1, correction=0), trainer.global_step)
+            writer.add_histogram("beta/spread_over_people_by_state", betas.std(1, correction=0), trainer.global_step)
 
 
 class KitchenPictures(lightning.Callback):
