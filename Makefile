@@ -4,10 +4,10 @@ BIN := $(VENV)/bin
 READY := $(VENV)/ready
 
 .DEFAULT_GOAL := help
-.PHONY: help train test lint bench clean
+.PHONY: help train train-gridworld test lint bench clean
 
 help: ## list the commands
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 24
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit("bsdr_torch needs Python 3.11 or newer: make PYTHON=/path/to/python3.11") if sys.version_info < (3, 11) else None'
@@ -15,7 +15,11 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	touch $@
 
-train: $(READY) ## train BSDR, ending in a table, a checkpoint and the line that opens TensorBoard
+train: $(READY) ## train BSDR on recorded people, ending in a table, a checkpoint and the line that opens TensorBoard
+	$(BIN)/python scripts/prepare_data.py
+	$(BIN)/python scripts/train.py fit --config scripts/configs/kitchens.yaml
+
+train-gridworld: $(READY) ## the same on simulated people in a GridWorld, whose true parameters are known
 	$(BIN)/python scripts/train.py fit --config scripts/configs/gridworld.yaml
 
 test: $(READY) ## run the tests

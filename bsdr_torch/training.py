@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 import warnings
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -13,26 +14,31 @@ import torch
 from lightning import LightningDataModule
 from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
+from lightning.pytorch.loggers import TensorBoardLogger
 from torch import Tensor
 
 from bsdr_torch.baselines.cloning import Cloning
-from bsdr_torch.baselines.frequencies import ActionFrequencies, KitchenFrequencies, uniform
-from bsdr_torch.contenders import Predicts as KitchenRow
+from bsdr_torch.baselines.frequencies import ActionFrequencies, uniform
 from bsdr_torch.data.grid_people import RolloutData, StepBatch
 from bsdr_torch.data.kitchen_people import KitchenPeople
 from bsdr_torch.errors import InputError
-from bsdr_torch.evaluation import score
 from bsdr_torch.human_model import HumanModel
 from bsdr_torch.kitchens.kitchen_model import KitchenModel
+from bsdr_torch.kitchens.monitoring import TAGS, Baselines, mean_scores
 from bsdr_torch.kitchens.predicting import KitchenPredictor
 from bsdr_torch.metrics import RolloutCrossEntropy
 from bsdr_torch.recovery import TrueModel
 from bsdr_torch.saved_models import SavedModel, read_model
-from bsdr_torch.worlds.overcooked import NUM_ACTIONS
 
 # What can be named on the command line has to be imported.
 MODELS: tuple[type[SavedModel], ...] = (HumanModel, KitchenModel, Cloning)
 _DATA = ("SimulatedPeople", "RecordedPeople", "KitchenPeople")
+_FROM_DATA = ("worlds", "humans", "named")
+
+_DESCRIPTION = """Train a model of people on rollouts: `fit --config scripts/configs/kitchens.yaml` (recorded people in
+Overcooked kitchens) or gridworld.yaml (simulated people). Further words change the job: `--model.rationality br`
+(br_per_human, irleed, bsdr), `--data.protocol human` (rollout, human, or layout with `--data.held_out NAME`),
+`--data.layouts [NAME]`, `--ckpt_path last.ckpt` to go on."""
 
 
 class TrainingCLI(LightningCLI):
@@ -46,13 +52,13 @@ class TrainingCLI(LightningCLI):
             subclass_mode_model=True,
             subclass_mode_data=True,
             seed_everything_default=0,
-            parser_kwargs={"description": "Train a model of people on rollouts."},
+            parser_kwargs={"description": _DESCRIPTION},
             save_config_kwargs={"overwrite": True},
         )
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
         """Worlds and people come with the data."""
-        for name in ("worlds", "humans", "named"):
+        for name in _FROM_DATA:
             parser.link_arguments(
                 "data", f"model.init_args.{name}", compute_fn=partial(_from_data, name=name), apply_on="instantiate"
             )
@@ -66,6 +72,10 @@ class TrainingCLI(LightningCLI):
 
     def instantiate_classes(self) -> None:
         """As LightningCLI does, but bad input keeps its own message."""
+        # With a checkpoint come its settings, and among them what the data gives, which not every model takes.
+        settings = self.config[self.config.subcommand].get("model.dict_kwargs") or {}
+        for name in _FROM_DATA:
+            settings.pop(name, None)
         try:
             super().instantiate_classes()
         except ValueError as error:
@@ -80,12 +90,36 @@ class TrainingCLI(LightningCLI):
         kept = [path for path in (callback.best_model_path, callback.last_model_path) if path and Path(path).is_file()]
         if not kept:
             return
-        print(f"\nTest cross-entropy, nats per step\n{_summary(self.datamodule, read_model(kept[0]))}")
+        model = read_model(kept[0])
+        if isinstance(self.datamodule, KitchenPeople):
+            assert isinstance(model, KitchenPredictor)
+            print(f"\n{self._kitchen_summary(model)}")
+        else:
+            assert isinstance(model, HumanModel)
+            print(f"\nTest cross-entropy, nats per step\n{summary(self.datamodule, model)}")
         print(f"\nCheckpoint:   {kept[0]}")
         if trainer.logger is not None:
             tool = Path(sys.executable).with_name("tensorboard")
             tool = tool.relative_to(Path.cwd()) if tool.is_relative_to(Path.cwd()) else tool
             print(f"TensorBoard:  {tool} --logdir {trainer.logger.save_dir}")
+
+    def _kitchen_summary(self, model: KitchenPredictor) -> str:
+        """The table of the model and its baselines; TensorBoard gets the model's scores with its hyper-parameters."""
+        scores: dict[str, dict[str, float]] = {}
+        for callback in self.trainer.callbacks:  # type: ignore[attr-defined]  # the Trainer sets it in a connector
+            if isinstance(callback, Baselines):
+                scores |= {name: found["test"] for name, found in callback.scores.items()}
+        options = {name: value for name, value in model.hparams.items() if name not in _FROM_DATA}
+        own = scores[str(options.get("rationality", type(model).__name__))] = mean_scores(
+            model, self.datamodule, "test"
+        )
+        if isinstance(self.trainer.logger, TensorBoardLogger):
+            chosen = self.config[self.config.subcommand]
+            options |= {"model": type(model).__name__, "seed": chosen.seed_everything, **chosen.data.init_args}
+            metrics = {f"test/{TAGS[measure]}": value for measure, value in own.items()}
+            self.trainer.logger.log_hyperparams(options, metrics, self.trainer.global_step)
+            self.trainer.logger.save()
+        return kitchen_table(scores)
 
 
 def _from_data(data: LightningDataModule, name: str) -> list[Any]:
@@ -116,22 +150,12 @@ def _bad_input_behind(error: BaseException | None) -> InputError | None:
     return error
 
 
-def _summary(data: RolloutData | KitchenPeople, model: SavedModel) -> str:
-    if isinstance(data, KitchenPeople):
-        assert isinstance(model, KitchenPredictor)
-        return kitchen_summary(data, model)
-    assert isinstance(model, HumanModel)
-    return summary(data, model)
-
-
-def kitchen_summary(data: KitchenPeople, model: KitchenPredictor) -> str:
-    """A table of test cross-entropies: the model beside what knows nothing of kitchens."""
-    rows: dict[str, KitchenRow] = {
-        "acting at random": uniform(NUM_ACTIONS),
-        "action frequencies": KitchenFrequencies(data, after_own_last=False),
-        type(model).__name__: model,
-    }
-    return "\n".join(f"  {name:<24}{float(score(row, data).compute()['ce']):.4f}" for name, row in rows.items())
+def kitchen_table(scores: Mapping[str, Mapping[str, float]]) -> str:
+    """Scores of models in kitchens by name, as text."""
+    lines = ["Test cross-entropy, nats per step".ljust(36) + "  STAY or not   which move"]
+    for name, found in scores.items():
+        lines.append(f"  {name:<24}{found['ce']:>10.4f}{found['ce_stay']:>13.4f}{found['ce_moves']:>13.4f}")
+    return "\n".join(lines)
 
 
 @torch.no_grad()
@@ -162,7 +186,7 @@ class Predicts(Protocol):
 @torch.no_grad()
 def cross_entropy(predictor: Predicts, data: RolloutData, part: str) -> float:
     """Natural-log cross-entropy per step of one of the parts of the data, averaged per rollout, then over those."""
-    metric = RolloutCrossEntropy()
+    metric = RolloutCrossEntropy(sync_on_compute=False)  # other processes may have ended
     for chunk in data.chunks(part).chunks:
         batch, actions, rollout = chunk.decisions()
         metric.update(predictor.action_log_probs(batch), actions, rollout)

@@ -231,10 +231,13 @@ def test_bad_input_ends_in_one_line_and_exit_code_2(
         (("train.py", "fit", "--config", "no_data.yaml"), "data"),
         (("train.py", "fit", "--config", "unknown_key.yaml"), "colour"),
         (("train.py", "fit", "--config", "missing.yaml"), "missing.yaml"),
-        (("train.py", "fit", "--data=KitchenPeople", "--data.folder=nowhere"), "nowhere: no prepared data there"),
         (
-            ("train.py", "fit", "--data=KitchenPeople", f"--data.folder={prepared_2019}"),
-            "cannot learn from KitchenPeople",
+            ("train.py", "fit", "--model=KitchenModel", "--data=KitchenPeople", "--data.folder=nowhere"),
+            "nowhere: no prepared data there",
+        ),
+        (
+            ("train.py", "fit", "--model=HumanModel", "--data=KitchenPeople", f"--data.folder={prepared_2019}"),
+            "HumanModel learns from people in GridWorlds",
         ),
         (("train.py", "fit", "--config", config(tmp_path), "--ckpt_path", "cut.ckpt"), "cut.ckpt: not a checkpoint"),
     ]

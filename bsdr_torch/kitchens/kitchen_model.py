@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -55,6 +56,7 @@ _REWARD_GROUPS: dict[str, tuple[str, ...]] = {
 }
 _SETTLING_BATCHES, _SETTLING_STEPS = 20, 150  # at the end of each epoch
 _ROWS_AT_ONCE = 1024
+_WARM_UP = 0.1  # the share of the training in which the learning rate rises
 _HABIT_MEMORY = 0.98  # of the running mean of habits that plans are made with
 
 
@@ -243,9 +245,12 @@ class KitchenModel(KitchenPredictor):
         partner = self._partner_loss(layout, batch)
         log_prior = self.log_prior()
         share = len(batch.actions) * max(1, int(self.trainer.num_training_batches))
+        loss: Tensor = cross_entropy + self.hparams["tie"] * (bellman + unseen) + partner - log_prior / share
         self._log_all(
             {
+                "loss": loss,
                 "cross_entropy": cross_entropy,
+                **_parts(log_probs.detach(), batch.actions),
                 "bellman_residual": bellman.sqrt(),
                 "bellman_residual_beyond": unseen.sqrt(),
                 "partner_cross_entropy": partner,
@@ -253,7 +258,6 @@ class KitchenModel(KitchenPredictor):
             },
             len(batch.actions),
         )
-        loss: Tensor = cross_entropy + self.hparams["tie"] * (bellman + unseen) + partner - log_prior / share
         return loss
 
     def on_train_batch_end(self, outputs: Any, batch: Decisions, batch_idx: int) -> None:
@@ -274,7 +278,13 @@ class KitchenModel(KitchenPredictor):
             lr=options["learning_rate"],
         )
         steps = int(self.trainer.estimated_stepping_batches)
-        schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, options["learning_rate"], steps, pct_start=0.1)
+        warm_up = max(1, round(_WARM_UP * steps))
+
+        def share(step: int) -> float:
+            left = (step - warm_up) / max(1, steps - warm_up)
+            return (step + 1) / warm_up if step < warm_up else 0.5 * (1 + math.cos(math.pi * min(1.0, left)))
+
+        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, share)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
     def _choices(self, batch: Decisions, ahead: Outlook) -> tuple[Tensor, Habit, Tensor]:
@@ -355,8 +365,8 @@ class KitchenModel(KitchenPredictor):
         no_op = habit.log_base_no_op - habit.log_base.logsumexp(1, keepdim=True)
         mean = torch.stack([normalized.mean(0), no_op.mean(0)])
         mean[:, :STAY] = mean[:, :STAY].mean(1, keepdim=True)
-        self.planned_log_base.lerp_(mean, 1 - _HABIT_MEMORY)
-        self.planned_pause.lerp_(habit.pause.sigmoid().mean(), 1 - _HABIT_MEMORY)
+        self.planned_log_base.lerp_(mean.to(self.planned_log_base), 1 - _HABIT_MEMORY)
+        self.planned_pause.lerp_(habit.pause.sigmoid().mean().to(self.planned_pause), 1 - _HABIT_MEMORY)
 
     def _reward(self, features: Tensor, people: Tensor) -> Tensor:
         return self.rationality.reward(self._cost_features(features), self.phi_beta(features), people)
@@ -376,3 +386,13 @@ class KitchenModel(KitchenPredictor):
 def _in_pieces(of: Callable[..., Tensor], *rows: Tensor) -> Tensor:
     """A function of rows, for some at a time: what it makes on the way stays near the processor."""
     return torch.cat([of(*some) for some in zip(*(torch.split(each, _ROWS_AT_ONCE) for each in rows), strict=True)])
+
+
+def _parts(log_probs: Tensor, actions: Tensor) -> dict[str, Tensor]:
+    """The parts of the cross-entropy of a batch: STAY or not, and which action among the steps that are not STAY."""
+    moved = actions != STAY
+    stay = log_probs[:, STAY]
+    moves = torch.cat([log_probs[:, :STAY], log_probs[:, STAY + 1 :]], 1).logsumexp(1)
+    stay_or_not = -torch.where(moved, moves, stay).mean()
+    which_move = (nll_loss(log_probs, actions) - stay_or_not) / moved.float().mean().clamp(min=1e-6)
+    return {"stay_or_not": stay_or_not, "which_move": which_move}

@@ -107,7 +107,10 @@ def backup(action_values: Tensor, no_op: Tensor, habit: PlannedHabit) -> Tensor:
 
 def choice_log_probs(habit: Habit, no_op: Tensor, action_values: Tensor) -> Tensor:
     """log P(a|s, h), `[N, 6]`, of habit and plans."""
-    logits = torch.where(no_op, habit.log_base_no_op, habit.log_base) + action_values
+    # Under mixed precision too, probabilities are to sum to 1.
+    logits = (torch.where(no_op, habit.log_base_no_op, habit.log_base) + action_values).to(
+        torch.promote_types(action_values.dtype, torch.float32)
+    )
     deliberate = logits.log_softmax(1) + logsigmoid(-habit.pause)[:, None]
     stays = torch.logaddexp(deliberate[:, STAY], logsigmoid(habit.pause))
     is_stay = torch.arange(NUM_ACTIONS, device=logits.device) == STAY

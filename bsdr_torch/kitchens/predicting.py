@@ -158,6 +158,7 @@ def fit(model: Trained, data: KitchenPeople, max_epochs: int, patience: int = 5)
         best = ModelCheckpoint(folder, monitor="validation/cross_entropy", save_weights_only=True)
         trainer = lightning.Trainer(
             max_epochs=max_epochs,
+            devices=1,  # a table is made of many short trainings, which a second device would not speed up
             callbacks=[best, EarlyStopping("validation/cross_entropy", patience=patience)],
             logger=False,
             enable_progress_bar=False,
