@@ -55,7 +55,7 @@ class Contender:
 
 def contenders(quick: bool = False) -> dict[str, Contender]:
     """All of them, in the order of the table; `quick` trains networks for one epoch, to see that it runs."""
-    epochs = {"Cloning": 1 if quick else 20, "KitchenModel": 1 if quick else 10}
+    epochs = {"Cloning": 1 if quick else 20, "KitchenModel": 1 if quick else 8}
     found = {
         "uniform": Contender(_uniform, seeded=False, fitted_on="nothing"),
         "frequencies": _frequencies(after_own_last=False),

@@ -106,7 +106,8 @@ class Baselines(lightning.Callback):
         settings = dict(contender.settings)
         if self.max_epochs is not None and "max_epochs" in settings:
             settings["max_epochs"] = self.max_epochs
-        return contender.fit(data, self.seed, **settings)
+        fitted: Predicts = contender.fit(data, self.seed, **settings)
+        return fitted
 
 
 class PlannerMonitor(lightning.Callback):
