@@ -216,7 +216,7 @@ def test_bad_input_ends_in_one_line_and_exit_code_2(
         (("predict.py", good, "action.csv"), "action.csv, world two_rooms: rollout 0, step 0: action is 77"),
         (("predict.py", good, "jump.csv"), "action 4 in state 0 cannot lead to state 12"),
         (("predict.py", good, "nothing.csv"), "nothing.csv: no such file"),
-        (("predict.py", good), "ROLLOUTS"),
+        (("predict.py", good), "GAMES"),
         (("experiment.py", "recovery", "--out", "file"), "--out is a file"),
         (("experiment.py", "alchemy", "--out", "x"), "invalid choice"),
         (("experiment.py", "recovery", "--out", "x", "--seeds", "0"), "1 or more"),
