@@ -155,3 +155,19 @@ def test_the_edges_that_are_kept_are_those_of_the_world(closet_graph: KitchenGra
         assert one is not None
         assert other is not None
         assert torch.equal(one, other)
+
+
+def test_a_reward_with_exact_values_is_not_drawn_to_what_the_network_says(
+    closet: Layout, closet_graph: KitchenGraph
+) -> None:
+    model = untrained(closet)
+    ahead = somewhere(closet, closet_graph, 20)
+    theta = model.rationality.raw_theta_R
+    missed = model.residual(ahead, EVERYBODY, None).square().mean()
+    (drawn,) = torch.autograd.grad(missed, theta)
+    assert float(drawn.abs().sum()) > 0
+    model.engine = Exact(model, {"closet": closet_graph}, Neural(model))
+    missed = model.residual(ahead, EVERYBODY, None).square().mean()
+    assert torch.autograd.grad(missed, theta, allow_unused=True) == (None,)
+    missed.backward()
+    assert any(parameter.grad is not None for parameter in model.values.parameters())
