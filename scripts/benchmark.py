@@ -6,10 +6,10 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from bsdr_torch.benchmarks import data, measure, overcooked, peers, prediction, soft_bellman
+from bsdr_torch.benchmarks import data, measure, overcooked, peers, prediction, soft_bellman, training
 from bsdr_torch.errors import run_script
 
-BENCHMARKS = ("soft-bellman", "overcooked", "data", "prediction")
+BENCHMARKS = ("soft-bellman", "overcooked", "data", "prediction", "training")
 
 
 def main() -> None:
@@ -37,7 +37,8 @@ def measured(arguments: argparse.Namespace) -> Iterator[list[measure.Record]]:
     """The records of each measurement when it is done, behind a progress bar."""
     quick = arguments.quick
     if arguments.benchmark != "soft-bellman":
-        module = {"overcooked": overcooked, "data": data, "prediction": prediction}[arguments.benchmark]
+        modules = {"overcooked": overcooked, "data": data, "prediction": prediction, "training": training}
+        module = modules[arguments.benchmark]
         for record in tqdm(module.benchmark(quick), total=module.number_of_records(quick), desc="measuring"):
             yield [record]
         return

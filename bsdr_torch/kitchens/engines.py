@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
-from torch.utils.checkpoint import checkpoint
+from torch.autograd.function import once_differentiable
 
 from bsdr_torch.kitchens.outlook import outlook, view
 from bsdr_torch.kitchens.planning import action_values, backup
+from bsdr_torch.mdp import Incoming, TabularMDP
+from bsdr_torch.rationality import POPULATION
 from bsdr_torch.soft_bellman import Problem, initial_values
 from bsdr_torch.solver import Solver, WarmStart
 from bsdr_torch.worlds.overcooked import NUM_ACTIONS, STAY, KitchenGraph, Layout
@@ -49,32 +52,22 @@ class Exact:
         model: whose reward, habit and partner make the problem.
         graphs: the states of kitchens, by name.
         otherwise: for other kitchens, and for states that a graph does not have.
-        tolerance: how far the Bellman equation may be missed.
+        tolerance: how far the Bellman equation may be missed, and what share of the gradient may.
     """
 
     def __init__(
         self, model: KitchenModel, graphs: Mapping[str, KitchenGraph], otherwise: Engine, tolerance: float = 1e-4
     ) -> None:
-        self.model, self.graphs, self.otherwise = model, dict(graphs), otherwise
+        self.model, self.graphs, self.otherwise, self.tolerance = model, dict(graphs), otherwise, tolerance
+        self._kitchens = {name: Enumerated(graph) for name, graph in self.graphs.items()}
         self._solvers = {name: Solver(tolerance=tolerance, warm_start=WarmStart()) for name in graphs}
+        self._known: dict[str, _Known] = {}
 
     def table(self, name: str, people: Tensor) -> Tensor:
         """V of all states of a graph, `[S, B]`."""
-        model, graph = self.model, self.graphs[name]
-        habit, chunks = model.planned_habit, torch.split(graph.states, _ROWS_AT_ONCE)
-        with torch.no_grad():
-            partner = torch.cat([model.partner_probabilities(view(graph.layout, rows, 1)) for rows in chunks])
-            mdp = graph.mdp(0, partner / partner.sum(1, keepdim=True))
-            if_partner_stays = graph.next_state.view(graph.num_states, NUM_ACTIONS, NUM_ACTIONS, -1)[:, :, STAY, 0]
-            no_op = if_partner_stays == if_partner_stays[:, STAY, None]
-        problem: Problem = {
-            "discount": model.discount,
-            "log_base": torch.where(no_op, habit.log_base[1], habit.log_base[0])[..., None],
-            "pause": habit.pause.expand(len(people)),
-            "stay": STAY,
-            "solver": self._solvers[name],
-        }
-        return initial_values(mdp, torch.cat([self._reward(graph, rows, people) for rows in chunks]), **problem)
+        if not self.model.rationality.varies.by_human:  # one plan is everybody's
+            return self._table(name, people.new_full((1,), POPULATION)).expand(-1, len(people))
+        return self._table(name, people)
 
     def __call__(self, layout: Layout, states: Tensor, features: Tensor, people: Tensor) -> Tensor:
         """From the table, where it has the state."""
@@ -86,16 +79,108 @@ class Exact:
             return values
         return torch.where((number >= 0)[:, None], values, self.otherwise(layout, states, features, people))
 
-    def _reward(self, graph: KitchenGraph, states: Tensor, people: Tensor) -> Tensor:
-        """Of some states; the features are made again for the backward pass, as those of all states are too many."""
+    def _table(self, name: str, people: Tensor) -> Tensor:
+        if torch.is_grad_enabled():
+            return self._solved(name, people)
+        # Evaluation asks for the same table batch after batch.
+        model = self.model
+        state = [*model.parameters(), *model.buffers()]
+        stamp = [model.training, *people.tolist(), *((each.data_ptr(), each._version) for each in state)]
+        if name not in self._known or self._known[name].stamp != stamp:
+            self._known[name] = _Known(stamp, self._solved(name, people))
+        return self._known[name].table
+
+    def _solved(self, name: str, people: Tensor) -> Tensor:
+        model, kitchen = self.model, self._kitchens[name]
+        graph, habit = kitchen.graph, model.planned_habit
+        with torch.no_grad():
+            chunks = torch.split(graph.states, _ROWS_AT_ONCE)
+            partner = torch.cat([model.partner_probabilities(view(graph.layout, rows, 1)) for rows in chunks])
+        problem: Problem = {
+            "discount": model.discount,
+            "log_base": torch.where(kitchen.no_op, habit.log_base[1], habit.log_base[0])[..., None],
+            "pause": habit.pause.expand(len(people)),
+            "stay": STAY,
+            "solver": self._solvers[name],
+        }
 
         def reward(rows: Tensor) -> Tensor:
-            return self.model.reward(view(graph.layout, rows, 0).features, people)
+            return model.symmetric_reward(view(graph.layout, rows, 0).features, people)
 
-        if not torch.is_grad_enabled():
-            return reward(states)
-        found: Tensor = checkpoint(reward, states, use_reentrant=False)
-        return found
+        of = [*model.phi_R.parameters(), *model.phi_beta.parameters(), *model.rationality.parameters()]
+        found = _Everywhere.apply(reward, graph.states, self.tolerance, *of)  # type: ignore[no-untyped-call]  # torch's
+        return initial_values(kitchen.mdp(partner / partner.sum(1, keepdim=True)), found, **problem)
+
+
+class _Known(NamedTuple):
+    """A table, and what it depends on."""
+
+    stamp: list[Any]
+    table: Tensor
+
+
+class Enumerated:
+    """What of the planner's problem stays the same while a model learns."""
+
+    def __init__(self, graph: KitchenGraph) -> None:
+        self.graph = graph
+
+    @cached_property
+    def no_op(self) -> Tensor:
+        """`[S, 6]` bool: the action does what STAY would do, if the partner stays."""
+        graph = self.graph
+        if_partner_stays = graph.next_state.view(graph.num_states, NUM_ACTIONS, NUM_ACTIONS, -1)[:, :, STAY, 0]
+        return if_partner_stays == if_partner_stays[:, STAY, None]
+
+    def mdp(self, partner: Tensor) -> TabularMDP:
+        """The world of player 0, whose partner acts by `partner [S, 6]`."""
+        mdp = self.graph.mdp(0, partner)
+        assert mdp.probability is not None
+        offset, source, outcome = self._edges
+        chance = mdp.probability.reshape(-1)[outcome]
+        # Where the property keeps it: sorting the edges again would take longer than planning.
+        mdp.__dict__["incoming"] = Incoming(offset, source, chance)
+        return mdp
+
+    @cached_property
+    def _edges(self) -> tuple[Tensor, Tensor, Tensor]:
+        """All edges by the state they lead to: `offset`, `source`, and which of the `[S, 1, K]` chances is theirs."""
+        next_state = self.graph.next_state
+        S, A = self.graph.num_states, NUM_ACTIONS
+        target, edges = next_state.reshape(-1).sort(stable=True)
+        offset = torch.searchsorted(target, torch.arange(S + 1, dtype=target.dtype, device=target.device))
+        K = next_state.numel() // (S * A)
+        source = (edges // K).to(torch.int32)
+        return offset, source, ((edges // (A * K)) * K + edges % K).to(torch.int32)
+
+
+class _Everywhere(torch.autograd.Function):
+    """A function of states for all of them, which keeps nothing: what it makes on the way is too much.
+
+    The backward pass goes through the function again, for the states that have all of the gradient but a small share:
+    few, as people visit few.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, of: Callable[[Tensor], Tensor], states: Tensor, share: float, *parameters: Tensor) -> Tensor:
+        ctx.of, ctx.states, ctx.share, ctx.parameters = of, states, share, parameters
+        return torch.cat([of(rows) for rows in torch.split(states, _ROWS_AT_ONCE)])
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        size, row = grad.abs().sum(1).double().sort()
+        row = row[size.cumsum(0) > ctx.share * size.sum()]
+        total = [torch.zeros_like(parameter) for parameter in ctx.parameters]
+        for rows in torch.split(row, _ROWS_AT_ONCE):
+            with torch.enable_grad():
+                found = ctx.of(ctx.states[rows])
+            for sum_, part in zip(
+                total, torch.autograd.grad(found, ctx.parameters, grad[rows], allow_unused=True), strict=True
+            ):
+                if part is not None:
+                    sum_ += part
+        return None, None, None, *total
 
 
 class Lookahead:

@@ -186,6 +186,10 @@ class KitchenModel(KitchenPredictor):
         """r_i(s) of `people [B]` in states with `features [N, F]`, `[N, B]`."""
         if self.training:
             return self._reward(mirrored(features) if torch.rand(()) < 0.5 else features, people)
+        return self.symmetric_reward(features, people)
+
+    def symmetric_reward(self, features: Tensor, people: Tensor) -> Tensor:
+        """r_i(s), `[N, B]`, in training mode, too, the mean over a kitchen and its mirror."""
         return (self._reward(features, people) + self._reward(mirrored(features), people)) / 2
 
     def beta(self, features: Tensor, people: Tensor) -> Tensor:
@@ -240,7 +244,7 @@ class KitchenModel(KitchenPredictor):
         beyond = self._beyond(round(self.hparams["beyond"] * len(batch.actions)))
         people, column = torch.unique(batch.humans[: len(beyond.own)], return_inverse=True)
         unseen = self.residual(beyond, people, column).square().mean()
-        if batch_idx >= int(self.trainer.num_training_batches) - _SETTLING_BATCHES:
+        if isinstance(self.engine, Neural) and batch_idx >= int(self.trainer.num_training_batches) - _SETTLING_BATCHES:
             self._implied += [(x.features[x.own], people, self.implied_reward(x, people)) for x in (ahead, beyond)]
         partner = self._partner_loss(layout, batch)
         log_prior = self.log_prior()
@@ -262,7 +266,7 @@ class KitchenModel(KitchenPredictor):
 
     def on_train_batch_end(self, outputs: Any, batch: Decisions, batch_idx: int) -> None:
         """Settles the reward at the end of an epoch, before validation and checkpoints."""
-        if batch_idx + 1 == int(self.trainer.num_training_batches):
+        if isinstance(self.engine, Neural) and batch_idx + 1 == int(self.trainer.num_training_batches):
             self._settle()
 
     def configure_optimizers(self) -> OptimizerLRSchedulerConfig:
@@ -304,6 +308,8 @@ class KitchenModel(KitchenPredictor):
     def _missed(self, values: Tensor, future: Tensor, ahead: Outlook, people: Tensor, column: Tensor | None) -> Tensor:
         """V - r - backup, of values `[U, B]` and what they say of the future."""
         own, reward = values[ahead.own], self.reward(ahead.features[ahead.own], people)
+        if not isinstance(self.engine, Neural):  # which learns from people, not from what the network has not learned
+            reward = reward.detach()
         if column is not None:
             own, reward = (of.gather(1, column[:, None]).squeeze(1) for of in (own, reward))
         return own - reward - backup(future, ahead.no_op, self.planned_habit)

@@ -1,14 +1,16 @@
 from __future__ import annotations
 
+import pytest
 import torch
 
-from bsdr_torch.kitchens.engines import Exact, Lookahead, Neural
+from bsdr_torch.data.decisions import Decisions
+from bsdr_torch.kitchens.engines import Enumerated, Exact, Lookahead, Neural
 from bsdr_torch.kitchens.kitchen_model import KitchenModel
 from bsdr_torch.kitchens.outlook import Outlook, outlook
 from bsdr_torch.kitchens.planning import action_values, backup
 from bsdr_torch.kitchens.replanning import Situations, replan
-from bsdr_torch.rationality import POPULATION
-from bsdr_torch.worlds.overcooked import KitchenGraph, Layout
+from bsdr_torch.rationality import POPULATION, RationalityKind
+from bsdr_torch.worlds.overcooked import STAY, KitchenGraph, Layout
 from tests.kitchens.conftest import untrained
 
 EVERYBODY = torch.tensor([0, 1, 2, POPULATION])
@@ -90,3 +92,82 @@ def test_a_network_plans_as_the_exact_table_does_and_looking_ahead_comes_closer(
     kl = [float((exact.exp() * (exact - other)).sum(1).mean()) for other in (thoughtless, neural, further)]
     assert kl[0] > 0.05  # there is something to plan for
     assert 0 < kl[2] < kl[1] < 0.01
+
+
+@pytest.mark.parametrize("rationality", ["br", "bsdr"])
+def test_the_reward_learns_through_exact_values(
+    closet: Layout, closet_graph: KitchenGraph, rationality: RationalityKind
+) -> None:
+    teacher = untrained(closet, rationality=rationality, reward="events")
+    teacher.engine = Exact(teacher, {"closet": closet_graph}, Neural(teacher))
+    student = untrained(closet, seed=1, rationality=rationality, reward="events")
+    student.load_state_dict(teacher.state_dict())
+    student.engine = Exact(student, {"closet": closet_graph}, Neural(student))
+    torch.nn.init.zeros_(student.rationality.raw_theta_R)
+    generator = torch.Generator().manual_seed(0)
+    rows = torch.randint(closet_graph.num_states, (400,), generator=generator)
+    nothing = torch.zeros(400, dtype=torch.int64)
+    humans = torch.randint(3, (400,), generator=generator)
+    batch = Decisions("closet", closet_graph.states[rows], humans, nothing, torch.full((400, 4), STAY), *[nothing] * 4)
+    with torch.no_grad():
+        wanted = teacher.action_log_probs(batch).exp()
+
+    def cross_entropy() -> torch.Tensor:
+        return -(wanted * student.action_log_probs(batch)).sum(1).mean()
+
+    entropy = float(-torch.special.xlogy(wanted, wanted).sum(1).mean())
+    optimizer = torch.optim.Adam([student.rationality.raw_theta_R], 0.3)
+    excess = []
+    for _ in range(20):
+        loss = cross_entropy()
+        excess.append(float(loss.detach()) - entropy)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    assert excess[0] > 0.01
+    assert excess[-1] < 0.25 * excess[0]
+
+
+def test_people_who_do_not_differ_are_planned_for_once(closet: Layout, closet_graph: KitchenGraph) -> None:
+    model = untrained(closet, rationality="br")
+    exact = Exact(model, {"closet": closet_graph}, Neural(model), tolerance=1e-6)
+    values = exact.table("closet", EVERYBODY)
+    assert values.shape == (closet_graph.num_states, len(EVERYBODY))
+    assert values.stride(1) == 0
+    torch.testing.assert_close(values[:, :1], exact.table("closet", EVERYBODY[:1]), rtol=0, atol=1e-3)
+
+
+@torch.no_grad()
+def test_a_table_is_made_again_once_the_model_has_changed(closet: Layout, closet_graph: KitchenGraph) -> None:
+    model = untrained(closet)
+    exact = Exact(model, {"closet": closet_graph}, Neural(model))
+    before = exact.table("closet", EVERYBODY)
+    assert exact.table("closet", EVERYBODY) is before
+    assert exact.table("closet", EVERYBODY[:2]).shape[1] == 2
+    model.rationality.raw_theta_R *= 2
+    assert not torch.allclose(exact.table("closet", EVERYBODY), before, atol=1e-2)
+
+
+def test_the_edges_that_are_kept_are_those_of_the_world(closet_graph: KitchenGraph) -> None:
+    partner = torch.rand(closet_graph.num_states, 6, generator=torch.Generator().manual_seed(0)).softmax(1)
+    wanted, found = closet_graph.mdp(0, partner).incoming, Enumerated(closet_graph).mdp(partner).incoming
+    for one, other in zip(wanted, found, strict=True):
+        assert one is not None
+        assert other is not None
+        assert torch.equal(one, other)
+
+
+def test_a_reward_with_exact_values_is_not_drawn_to_what_the_network_says(
+    closet: Layout, closet_graph: KitchenGraph
+) -> None:
+    model = untrained(closet)
+    ahead = somewhere(closet, closet_graph, 20)
+    theta = model.rationality.raw_theta_R
+    missed = model.residual(ahead, EVERYBODY, None).square().mean()
+    (drawn,) = torch.autograd.grad(missed, theta)
+    assert float(drawn.abs().sum()) > 0
+    model.engine = Exact(model, {"closet": closet_graph}, Neural(model))
+    missed = model.residual(ahead, EVERYBODY, None).square().mean()
+    assert torch.autograd.grad(missed, theta, allow_unused=True) == (None,)
+    missed.backward()
+    assert any(parameter.grad is not None for parameter in model.values.parameters())
