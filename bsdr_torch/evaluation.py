@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple, get_args
+from typing import NamedTuple
 
 import pyarrow as pa
 import torch
@@ -18,14 +18,12 @@ from bsdr_torch.data.arrow_files import read_columns, write_table
 from bsdr_torch.data.decisions import Decisions, RolloutKey
 from bsdr_torch.data.kitchen_people import KitchenPeople
 from bsdr_torch.data.prepared import read_provenance
-from bsdr_torch.data.splits import Protocol
+from bsdr_torch.data.splits import PROTOCOLS, Protocol
 from bsdr_torch.errors import InputError
 from bsdr_torch.metrics import SUMS, KitchenScores
 
-PROTOCOLS: tuple[Protocol, ...] = get_args(Protocol)
-
 # Part of what results are kept under: raise it when the same settings come to mean something else.
-_VERSION = 2
+_VERSION = 3
 _ROWS_AT_ONCE = 4096
 _LOSS = SUMS.index("loss")
 _COLUMNS = {"rollout": pa.int64(), **{name: pa.float64() for name in SUMS}, "replanned_loss": pa.float64()}
@@ -94,15 +92,17 @@ def evaluate(
     rollouts = KitchenPeople(str(folder), used, history=LONG_HISTORY).rollouts
     found = {task: _kept(path, len(rollouts)) for task, path in paths.items()}
     missing = [task for task, measured in found.items() if measured is None]
-    bar = tqdm(sorted(missing, key=_protocol_and_kitchen), unit="fit", disable=None)
+    bar = tqdm(sorted(missing, key=_data), unit="fit", disable=None)
     data_of: tuple[object, KitchenPeople] | None = None
     for task in bar:
         bar.set_description(" ".join(str(word) for word in task if word is not None))
         measured = _kept(paths[task], len(rollouts))  # another process may have been here since
         if measured is None:
-            if data_of is None or data_of[0] != task[1:3]:
-                people = KitchenPeople(str(folder), used, task.protocol, task.held_out, history=LONG_HISTORY)
-                data_of = (task[1:3], people)
+            if data_of is None or data_of[0] != task[1:]:
+                people = KitchenPeople(
+                    str(folder), used, task.protocol, task.held_out, history=LONG_HISTORY, seed=task.seed
+                )
+                data_of = (task[1:], people)
             contender = contenders[task.model]
             model = contender.fit(data_of[1], task.seed, **contender.settings)
             sums = score(model, data_of[1]).sums
@@ -134,6 +134,7 @@ def tasks(
         Task(model, protocol, held_out, seed)
         for protocol in protocols
         for model, contender in contenders.items()
+        if protocol in contender.protocols
         for seed in (seeds if contender.seeded else [0])
         for held_out in (layouts if protocol == "layout" else [None])
     ]
@@ -178,9 +179,9 @@ def standard_error(values: Tensor, rollouts: Sequence[RolloutKey], draws: int = 
     return float(torch.stack(means).mean(0).std())
 
 
-def _protocol_and_kitchen(task: Task) -> tuple[int, str]:
-    """Tasks on the same data follow one another."""
-    return PROTOCOLS.index(task.protocol), task.held_out or ""
+def _data(task: Task) -> tuple[int, int, str]:
+    """Tasks on the same data follow one another; a seed is done with before the next begins."""
+    return task.seed, PROTOCOLS.index(task.protocol), task.held_out or ""
 
 
 def _file_name(task: Task, contender: Contender, checksums: dict[str, str], layouts: Sequence[str]) -> str:

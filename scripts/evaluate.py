@@ -11,8 +11,9 @@ from bsdr_torch.contenders import contenders
 from bsdr_torch.data.mturk import SOURCE_2019
 from bsdr_torch.data.prepare import prepare
 from bsdr_torch.data.prepared import read_provenance
+from bsdr_torch.data.splits import PROTOCOLS
 from bsdr_torch.errors import InputError, run_script
-from bsdr_torch.evaluation import PROTOCOLS, evaluate
+from bsdr_torch.evaluation import evaluate
 from bsdr_torch.evaluation_report import check_against, write_report
 
 DATA = Path("datasets/mturk_2019")

@@ -34,6 +34,7 @@ class BatchOrder(DistributedSampler[Share]):
         shuffle: else the order is that of the items.
         seed: of the order.
         weights: by kitchen, `[M]`: draw M items with replacement, with chances in proportion to these.
+        groups: by kitchen, `[M]`: shuffle groups, by number, instead of items; those of a group follow one another.
         processes: how many share each batch.
         rank: which of them this is.
 
@@ -48,12 +49,13 @@ class BatchOrder(DistributedSampler[Share]):
         shuffle: bool,
         seed: int = 0,
         weights: Mapping[str, Tensor] | None = None,
+        groups: Mapping[str, Tensor] | None = None,
         processes: int = 1,
         rank: int = 0,
     ) -> None:
         super().__init__(_Nothing(), num_replicas=processes, rank=rank, shuffle=shuffle, seed=seed)
         self._items = {name: chosen for name, chosen in items.items() if len(chosen)}
-        self._weights, self._batch_size, self.skip = weights, batch_size, 0
+        self._weights, self._groups, self._batch_size, self.skip = weights, groups, batch_size, 0
         for name, chosen in self._items.items():
             if len(chosen) < processes:
                 raise InputError(f"{name}: {len(chosen)} to share over {processes} processes: use fewer processes")
@@ -70,6 +72,10 @@ class BatchOrder(DistributedSampler[Share]):
             if self.shuffle and self._weights is not None:
                 order = torch.multinomial(self._weights[name], len(items), replacement=True, generator=generator)
                 items = items[order.to(items.device)]
+            elif self.shuffle and self._groups is not None:
+                group = self._groups[name]
+                place = torch.randperm(int(group.max()) + 1, generator=generator).to(items.device)
+                items = items[place[group].argsort(stable=True)]
             elif self.shuffle:
                 items = items[torch.randperm(len(items), generator=generator).to(items.device)]
             # Every k-th of the items, so that shares differ by one at most.

@@ -1,4 +1,8 @@
-"""The DataModule of people recorded in kitchens."""
+"""The DataModule of people recorded in kitchens.
+
+People stand still a lot. Training batches of steps keep together what was decided in one situation, by anybody at any
+time, so that a model that looks ahead from a situation looks once for all of them.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +20,7 @@ from bsdr_torch.data.prepared import layout_to_json, read_prepared
 from bsdr_torch.data.splits import PARTS, Part, Protocol, split
 from bsdr_torch.errors import InputError
 from bsdr_torch.rationality import POPULATION
+from bsdr_torch.worlds.overcooked import unique_states
 
 _LARGEST_SHARE_OF_DEVICE = 0.5
 
@@ -156,12 +161,16 @@ class KitchenPeople(lightning.LightningDataModule):
         weights = None
         if self._balanced and part == "train":
             weights = {name: _equal_people(self._tables[name].humans[first]) for name, (first, _) in items.items()}
+        groups = None
+        if self._batches == "steps":
+            groups = {name: self._situations(name, first).to(device) for name, (first, _) in items.items()}
         order = BatchOrder(
             {name: torch.arange(len(first), device=device) for name, (first, _) in items.items()},
             self._batch_size,
             shuffle=part == "train",
             seed=self._seed,
             weights=weights,
+            groups=groups,
             processes=1 if trainer is None else trainer.world_size,
             rank=0 if trainer is None else trainer.global_rank,
         )
@@ -182,6 +191,11 @@ class KitchenPeople(lightning.LightningDataModule):
         """The decisions of people in a part of a kitchen's games, by number."""
         chosen = (self.parts[name] == PARTS.index(part)).repeat_interleave(2) & (self._tables[name].humans >= 0)
         return chosen.nonzero()[:, 0]
+
+    def _situations(self, name: str, decisions: Tensor) -> Tensor:
+        """The number of the situation, which is a state and a seat, that each of the `decisions [M]` is made in."""
+        states = self._tables[name].states[decisions >> 1]
+        return unique_states(torch.cat([states, (decisions & 1)[:, None].to(states.dtype)], 1))[1]
 
     def _codes(self, part: Part) -> Tensor:
         """`[humans + 1]`: as whom the batches of a part present each person, `POPULATION` at the last place.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
@@ -13,6 +13,7 @@ from bsdr_torch.data.packed_games import PackedGames
 from bsdr_torch.errors import InputError
 
 Protocol = Literal["rollout", "human", "layout"]
+PROTOCOLS: tuple[Protocol, ...] = get_args(Protocol)
 Part = Literal["train", "validation", "test"]
 PARTS: tuple[Part, ...] = ("train", "validation", "test")
 TRAIN, VALIDATION, TEST = range(3)

@@ -14,6 +14,7 @@ from bsdr_torch.kitchens.networks import multilayer_perceptron, one_hot_if_known
 from bsdr_torch.kitchens.outlook import turned_back
 from bsdr_torch.worlds.overcooked import INTERACT, NUM_ACTIONS, NUM_SYMMETRIES, STAY, turn_actions
 
+_MOST_LOG_ATTENTION = 3.0
 RECENT = 8  # actions that are seen one by one; of older ones, only what they amount to
 
 
@@ -24,11 +25,13 @@ class Habit(NamedTuple):
         log_base: `[N, 6]` log b(a|h) up to a constant, for actions that do something.
         log_base_no_op: `[N, 6]`, for actions that change nothing.
         pause: `[N]`, the logit of the probability of a pause.
+        log_attention: `[N]`, the logarithm of how much plans count now beside habit.
     """
 
     log_base: Tensor
     log_base_no_op: Tensor
     pause: Tensor
+    log_attention: Tensor
 
 
 class HabitNetwork(nn.Module):
@@ -49,7 +52,7 @@ class HabitNetwork(nn.Module):
         super().__init__()
         self.history, self.num_humans, self.num_layouts = history, num_humans, num_layouts
         inputs = history_width(history) + num_humans + num_layouts
-        self.network = multilayer_perceptron(inputs, hidden, 2 * NUM_ACTIONS + 1, dropout)
+        self.network = multilayer_perceptron(inputs, hidden, 2 * NUM_ACTIONS + 2, dropout)
 
     def forward(self, history: Tensor, humans: Tensor, layouts: Tensor) -> Habit:
         """Habit of `humans [N]` after `history [N, H]` in the kitchens numbered `layouts [N]`; -1 is unknown."""
@@ -66,8 +69,10 @@ class HabitNetwork(nn.Module):
         """Habit, from what `begin` gives."""
         out = self.network[1:](first)
         log_base = turned_back(out[:, :NUM_ACTIONS], symmetry)
-        change = turned_back(out[:, NUM_ACTIONS:-1], symmetry)
-        return Habit(log_base, log_base + change, out[:, -1] - 1)
+        change = turned_back(out[:, NUM_ACTIONS:-2], symmetry)
+        return Habit(
+            log_base, log_base + change, out[:, -2] - 1, out[:, -1].clamp(-_MOST_LOG_ATTENTION, _MOST_LOG_ATTENTION)
+        )
 
 
 def turn_history(history: Tensor, symmetry: Tensor) -> Tensor:

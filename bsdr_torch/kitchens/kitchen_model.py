@@ -54,6 +54,7 @@ _REWARD_GROUPS: dict[str, tuple[str, ...]] = {
     "places": _PLACES,
     "distances": tuple(FEATURE_GROUPS),
 }
+_SITUATIONS_EACH = 512  # in a made-up kitchen
 _SETTLING_BATCHES, _SETTLING_STEPS = 20, 150  # at the end of each epoch
 _ROWS_AT_ONCE = 1024
 _WARM_UP = 0.1  # the share of the training in which the learning rate rises
@@ -113,11 +114,11 @@ class KitchenModel(KitchenPredictor):
         planner: Literal["neural", "exact"] = "neural",
         max_objects: int = 0,
         tie: float = 0.1,
-        beyond: float = 0.25,
+        beyond: float = 0.125,
         made_up: int = 24,
         prior_scale: float = 0.5,
         offset_scale: float = 0.1,
-        learning_rate: float = 2e-3,
+        learning_rate: float = 2.5e-3,
         weight_decay: float = 1e-2,
         dropout: float = 0.0,
         habit_dropout: float = 0.1,
@@ -149,7 +150,8 @@ class KitchenModel(KitchenPredictor):
             self.engine = Exact(self, graphs, self.engine)
         generator = torch.Generator().manual_seed(0)
         like = next(iter(self.layouts.values()))
-        self._made_up = [made_up_kitchen(like, generator) for _ in range(made_up)]
+        kitchens = [made_up_kitchen(like, generator) for _ in range(made_up)]
+        self._made_up = [(kitchen, made_up_states(kitchen, _SITUATIONS_EACH, generator)) for kitchen in kitchens]
         self._implied: list[tuple[Tensor, Tensor, Tensor]] = []  # features, people, and what reward values imply
         self.register_buffer("planned_log_base", torch.zeros(2, NUM_ACTIONS))
         self.register_buffer("planned_pause", torch.tensor(0.3))
@@ -159,7 +161,7 @@ class KitchenModel(KitchenPredictor):
     def action_log_probs(self, batch: Decisions) -> Tensor:
         """log P(action) at each decision, `[N, 6]`."""
         layout = self.layout(batch.layout)
-        return self._choices(batch, outlook(layout, batch.states, batch.seats))[0]
+        return self._choices(batch, outlook(layout, batch.states, batch.seats, self._in_training))[0]
 
     def predict_step(self, batch: Decisions, batch_idx: int = 0) -> Prediction:
         """Action probabilities, beta and the planner's values; faster than `action_log_probs`, and the same."""
@@ -222,6 +224,11 @@ class KitchenModel(KitchenPredictor):
         implied: Tensor = values[ahead.own] - backup(future, ahead.no_op, self.planned_habit)
         return implied
 
+    @property
+    def _in_training(self) -> bool:
+        """Whether the same situations come epoch after epoch."""
+        return self._trainer is not None
+
     def log_prior(self) -> Tensor:
         """log P(theta), up to a constant."""
         model, options = self.rationality, self.hparams
@@ -236,7 +243,7 @@ class KitchenModel(KitchenPredictor):
         """The MAP loss per decision, the Bellman residual, and the cross-entropy of the partner's network."""
         layout = self.layout(batch.layout)
         batch = self.forgetful(batch, self.hparams["forget"])
-        ahead = outlook(layout, batch.states, batch.seats)
+        ahead = outlook(layout, batch.states, batch.seats, remember=True)
         log_probs, habit, residual = self._choices(batch, ahead)
         self._remember(habit)
         cross_entropy = nll_loss(log_probs, batch.actions)
@@ -249,7 +256,9 @@ class KitchenModel(KitchenPredictor):
         partner = self._partner_loss(layout, batch)
         log_prior = self.log_prior()
         share = len(batch.actions) * max(1, int(self.trainer.num_training_batches))
-        loss: Tensor = cross_entropy + self.hparams["tie"] * (bellman + unseen) + partner - log_prior / share
+        # Plans are made with an attention of 1, which is to be its mean: else small values pass for small residuals.
+        gauge = habit.log_attention.mean().square()
+        loss: Tensor = cross_entropy + self.hparams["tie"] * (bellman + unseen) + partner + gauge - log_prior / share
         self._log_all(
             {
                 "loss": loss,
@@ -258,6 +267,7 @@ class KitchenModel(KitchenPredictor):
                 "bellman_residual": bellman.sqrt(),
                 "bellman_residual_beyond": unseen.sqrt(),
                 "partner_cross_entropy": partner,
+                "attention_gauge": gauge,
                 "log_prior": log_prior,
             },
             len(batch.actions),
@@ -316,10 +326,10 @@ class KitchenModel(KitchenPredictor):
 
     def _beyond(self, many: int) -> Outlook:
         """Situations that nobody was in, in a kitchen that does not exist."""
-        kitchen = self._made_up[int(torch.randint(len(self._made_up), ()))]
-        generator = torch.Generator().manual_seed(int(torch.randint(2**31, ())))
-        states = made_up_states(kitchen, max(1, many), generator).to(self.device)
-        return outlook(kitchen, states, torch.zeros(len(states), dtype=torch.int64, device=self.device))
+        kitchen, situations = self._made_up[int(torch.randint(len(self._made_up), ()))]
+        states = situations[torch.randint(len(situations), (max(1, many),))].to(self.device)
+        seats = torch.zeros(len(states), dtype=torch.int64, device=self.device)
+        return outlook(kitchen, states, seats, remember=True)
 
     def _settle(self) -> None:
         """Fits the reward alone to the values of the epoch's last batches, which is cheap, as nothing is looked up.
@@ -351,14 +361,15 @@ class KitchenModel(KitchenPredictor):
         """Habit at the decisions; where they come without any history, that of everybody's mean."""
         if self.habit.history and not batch.history.shape[1]:
             mean = self.planned_log_base[:, None].expand(-1, len(batch.humans), -1)
-            return Habit(mean[0], mean[1], self.planned_pause.logit().expand(len(batch.humans)))
+            pause = self.planned_pause.logit().expand(len(batch.humans))
+            return Habit(mean[0], mean[1], pause, torch.zeros_like(pause))
         kitchen = torch.full_like(batch.humans, self.number(batch.layout))
         habit: Habit = self.habit(self.past(batch, self.habit.history), batch.humans, kitchen)
         return habit
 
     def _partner_loss(self, layout: Layout, batch: Decisions) -> Tensor:
         """Cross-entropy of the network that stands for partners: anybody, seen without their past."""
-        own = view(layout, batch.states, batch.seats)
+        own = view(layout, batch.states, batch.seats, remember=True)
         features, actions = own.features, turned_actions(batch.actions, own.symmetry)
         log_probs = self.partner(features).log_softmax(1)
         there = mirrored_actions(self.partner(mirrored(features)).log_softmax(1))

@@ -6,12 +6,13 @@ turns of a kitchen, without any augmentation; only the mirror is left (`mirrored
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, partial
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from bsdr_torch.kitchens.feature_memory import FeatureMemory
 from bsdr_torch.worlds.overcooked import (
     FEATURE_NAMES,
     NUM_ACTIONS,
@@ -81,18 +82,18 @@ class Outlook(NamedTuple):
     partner: View
 
 
-def view(layout: Layout, states: Tensor, seats: int | Tensor) -> View:
-    """What the players in `seats` see of `states [N, W]`."""
+def view(layout: Layout, states: Tensor, seats: int | Tensor, remember: bool = False) -> View:
+    """What the players in `seats` see of `states [N, W]`; `remember` it where the same states come again."""
     first = ego_first(states, seats)
-    symmetry = _turn_north(states.device)[orientations(first)[:, 0]]
-    return View(permute_features(encode_features(layout, first, 0), symmetry), symmetry)
+    features = _remembered(layout, states.device)(first) if remember else _facing_north(layout, first)
+    return View(features, _to_north(first))
 
 
-def outlook(layout: Layout, states: Tensor, seats: Tensor) -> Outlook:
-    """What the players in `seats [N]`, who decide in `states [N, W]`, see and can bring about."""
+def outlook(layout: Layout, states: Tensor, seats: Tensor, remember: bool = False) -> Outlook:
+    """What the players in `seats [N]`, who decide in `states [N, W]`, see and can bring about; see `view`."""
     at = places(layout, states, seats)
-    features = view(layout, at.states, 0).features
-    return Outlook(at.states, features, at.own, at.following, at.no_op, view(layout, states, 1 - seats))
+    features = view(layout, at.states, 0, remember).features
+    return Outlook(at.states, features, at.own, at.following, at.no_op, view(layout, states, 1 - seats, remember))
 
 
 def places(layout: Layout, states: Tensor, seats: Tensor) -> Places:
@@ -133,6 +134,21 @@ def turned_back(values: Tensor, symmetry: Tensor) -> Tensor:
 def turned_actions(actions: Tensor, symmetry: Tensor) -> Tensor:
     """Actions `[N]` by compass -> the same as seen by somebody whose kitchen was turned by `symmetry [N]`."""
     return turn_actions(actions, symmetry)
+
+
+def _facing_north(layout: Layout, states: Tensor) -> Tensor:
+    """Features of states whose player 0 is the ego, turned so that the ego looks north."""
+    return permute_features(encode_features(layout, states, 0), _to_north(states))
+
+
+def _to_north(states: Tensor) -> Tensor:
+    """`[N]`: how kitchens are to be turned, so that player 0 looks north."""
+    return _turn_north(states.device)[orientations(states)[:, 0]]
+
+
+@cache
+def _remembered(layout: Layout, device: torch.device) -> FeatureMemory:
+    return FeatureMemory(partial(_facing_north, layout))
 
 
 @cache

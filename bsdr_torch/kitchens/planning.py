@@ -2,10 +2,10 @@
 
     Q_i(s, a) = gamma E_b V_i(s'(a, b))                                        b: the partner's action
     V_i(s)    = r_i(s) + rho Q_i(s, STAY) + (1 - rho) log sum_a b(a) exp Q_i(s, a)
-    P_i(a|s, h) = rho_i(h) 1[a = STAY] + (1 - rho_i(h)) softmax_a( log b_i(a|h) + Q_i(s, a) )
+    P_i(a|s, h) = rho_i(h) 1[a = STAY] + (1 - rho_i(h)) softmax_a( log b_i(a|h) + kappa_i(h) Q_i(s, a) )
 
-Plans are made with the habit of everybody's mean, `PlannedHabit`; what a person does next depends on the habit of that
-person after the actions just taken.
+Plans are made with the habit of everybody's mean, `PlannedHabit`, and with an attention of kappa = 1; what a person
+does next depends on the habit and the attention of that person after the actions just taken.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import logsigmoid
+from torch.nn.functional import linear, logsigmoid
 
 from bsdr_torch.kitchens.habit import Habit
 from bsdr_torch.kitchens.networks import multilayer_perceptron
@@ -66,10 +66,13 @@ class ValueNetwork(nn.Module):
 
     def parts(self, features: Tensor) -> Tensor:
         """v(s) and w(s), `[U, 1 + rank]`."""
-        if self.training:
-            return self.network(mirrored(features) if torch.rand(()) < 0.5 else features)  # type: ignore[no-any-return]
-        # The mirror exchanges some features and leaves most as they are: little of the first layer is to be done again.
         first, rest = cast(nn.Linear, self.network[0]), self.network[1:]
+        if self.training:
+            if torch.rand(()) < 0.5:
+                return self.network(features)  # type: ignore[no-any-return]
+            # There are fewer weights to exchange than features.
+            return rest(linear(features, mirrored(first.weight), first.bias))  # type: ignore[no-any-return]
+        # The mirror exchanges some features and leaves most as they are: little of the first layer is to be done again.
         east, west = mirrored_pairs(features.device)
         here = first(features)
         more_west = features.index_select(1, west) - features.index_select(1, east)
@@ -90,10 +93,14 @@ def action_values(
         column: `[N]`, which of the people decides: the result is `[N, 6]`; None for all of them: `[N, 6, B]`.
     """
     if column is None:
-        there = values[ahead.following]  # [N, 6, 6, B]
-        return discount * torch.einsum("nabi,nb->nai", there, partner)
+        return discount * expected_values(values, ahead.following, partner)
     there = values.reshape(-1)[ahead.following * values.shape[1] + column.view(-1, 1, 1)]
     return discount * (there * partner[:, None, :]).sum(2)
+
+
+def expected_values(values: Tensor, following: Tensor, partner: Tensor) -> Tensor:
+    """The expectation of `values [U, B]` over what the partner does, after each action: `[N, 6, B]`."""
+    return torch.einsum("nabi,nb->nai", values[following], partner)
 
 
 def backup(action_values: Tensor, no_op: Tensor, habit: PlannedHabit) -> Tensor:
@@ -108,7 +115,8 @@ def backup(action_values: Tensor, no_op: Tensor, habit: PlannedHabit) -> Tensor:
 def choice_log_probs(habit: Habit, no_op: Tensor, action_values: Tensor) -> Tensor:
     """log P(a|s, h), `[N, 6]`, of habit and plans."""
     # Under mixed precision too, probabilities are to sum to 1.
-    logits = (torch.where(no_op, habit.log_base_no_op, habit.log_base) + action_values).to(
+    planned = habit.log_attention.exp()[:, None] * action_values
+    logits = (torch.where(no_op, habit.log_base_no_op, habit.log_base) + planned).to(
         torch.promote_types(action_values.dtype, torch.float32)
     )
     deliberate = logits.log_softmax(1) + logsigmoid(-habit.pause)[:, None]

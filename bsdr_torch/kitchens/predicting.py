@@ -8,7 +8,7 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import lightning
 import torch
@@ -143,13 +143,19 @@ class KitchenPredictor(SavedModel):
 Trained = TypeVar("Trained", bound=KitchenPredictor)
 
 
-def fit(model: Trained, data: KitchenPeople, max_epochs: int, patience: int = 5) -> Trained:
+Precision = Literal["32-true", "bf16-mixed"]
+
+
+def fit(
+    model: Trained, data: KitchenPeople, max_epochs: int, precision: Precision = "32-true", patience: int = 5
+) -> Trained:
     """Trains in silence, and keeps the weights of the epoch that predicts the validation part best.
 
     Args:
         model: a new one; its schedule runs over `max_epochs`.
         data: people in kitchens, split by a protocol.
         max_epochs: it stops earlier when the validation part gets worse.
+        precision: of training.
         patience: for how many epochs that may go on.
     """
     if not data.steps("validation"):
@@ -158,6 +164,7 @@ def fit(model: Trained, data: KitchenPeople, max_epochs: int, patience: int = 5)
         best = ModelCheckpoint(folder, monitor="validation/cross_entropy", save_weights_only=True)
         trainer = lightning.Trainer(
             max_epochs=max_epochs,
+            precision=precision,
             devices=1,  # a table is made of many short trainings, which a second device would not speed up
             callbacks=[best, EarlyStopping("validation/cross_entropy", patience=patience)],
             logger=False,

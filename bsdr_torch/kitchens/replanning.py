@@ -14,7 +14,7 @@ from tqdm import trange
 from bsdr_torch.data.kitchen_people import KitchenPeople
 from bsdr_torch.kitchens.kitchen_model import KitchenModel
 from bsdr_torch.kitchens.outlook import outlook
-from bsdr_torch.kitchens.planning import ValueNetwork, action_values, backup
+from bsdr_torch.kitchens.planning import ValueNetwork, action_values, backup, expected_values
 from bsdr_torch.rationality import POPULATION
 from bsdr_torch.worlds.overcooked import NUM_ACTIONS, start_states, step, unique_states
 
@@ -34,9 +34,9 @@ class Situations(NamedTuple):
 def replan(
     model: KitchenModel,
     situations: Mapping[str, Situations],
-    steps: int = 2000,
+    steps: int = 1200,
     batch_size: int = 1024,
-    beyond: float = 0.5,
+    most: int = 8192,
     learning_rate: float = 3e-3,
     target_memory: float = 0.95,
     seed: int = 0,
@@ -51,36 +51,32 @@ def replan(
         situations: where to plan, by kitchen; nothing in them may come from what is to be predicted.
         steps: of the optimiser.
         batch_size: situations in a step, all of one kitchen.
-        beyond: the share of them that are replaced by random successors of theirs.
+        most: how many different situations of a kitchen to plan in; as many random successors of theirs come with them.
         learning_rate: of Adam, at the start; it falls to nothing along a cosine.
         target_memory: how slowly the copy follows.
-        seed: of the fresh network and of the order.
+        seed: of the fresh network, of the situations and of their order.
     """
     planned = copy.deepcopy(model).eval().requires_grad_(False)
-    options = model.hparams
     generator = torch.Generator().manual_seed(seed)
+    everybody = torch.arange(len(model.humans)) if model.values.people.shape[1] else torch.zeros(0)
+    people = torch.cat([everybody.long(), torch.tensor([POPULATION])]).to(model.device)
+    problems = {name: _problem(planned, name, pool, most, people, generator) for name, pool in situations.items()}
+    names = list(problems)
+    sizes = torch.tensor([float(len(problem.own)) for problem in problems.values()])
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        fresh = ValueNetwork(options["hidden"], len(model.humans), model.values.people.shape[1]).to(model.device)
+        width, rank = model.hparams["hidden"], model.values.people.shape[1]
+        fresh = ValueNetwork(width, len(model.humans), rank).to(model.device)
         target = copy.deepcopy(fresh).requires_grad_(False)
         optimizer = torch.optim.Adam(fresh.parameters(), learning_rate)
         schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
-        everybody = torch.arange(len(model.humans)) if model.values.people.shape[1] else torch.zeros(0)
-        people = torch.cat([everybody.long(), torch.tensor([POPULATION])]).to(model.device)
-        names = list(situations)
-        sizes = torch.tensor([float(len(situations[name].seats)) for name in names])
         bar = trange(steps, desc="planning", leave=False, disable=None)
         for _ in bar:
-            name = names[int(torch.multinomial(sizes, 1, generator=generator))]
+            problem = problems[names[int(torch.multinomial(sizes, 1, generator=generator))]]
+            rows = torch.randint(len(problem.own), (batch_size,), generator=generator).to(model.device)
             with torch.no_grad():
-                states, seats = _sample(model, name, situations[name], batch_size, beyond, generator)
-                ahead = outlook(model.layouts[name], states, seats)
-                partner = planned.partner_probabilities(ahead.partner)
-                values = target(ahead.features, people)
-                future = action_values(values, ahead, partner, model.discount, None)
-                own = ahead.features[ahead.own]
-                wanted = planned.reward(own, people) + backup(future, ahead.no_op, planned.planned_habit)
-            loss = mse_loss(fresh(own, people), wanted)
+                wanted = problem.backed_up(target, people, rows, planned)
+            loss = mse_loss(fresh(problem.features[problem.own[rows]], people), wanted)
             optimizer.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]  # torch has no types here
             optimizer.step()
@@ -93,7 +89,51 @@ def replan(
     return planned
 
 
-def plan_anew(model: KitchenModel, data: KitchenPeople, seed: int = 0, steps_each: int = 300) -> KitchenModel:
+class _Problem(NamedTuple):
+    """P situations of a kitchen with all that does not change while values are sought.
+
+    Attributes:
+        features: `[U, F]`, of all states.
+        own: `[P]`, where each situation is among them.
+        following: `[P, 6, 6]`, where the actions of both lead.
+        no_op: `[P, 6]`.
+        partner: `[P, 6]`, how likely the partner is to do what.
+        reward: `[P, B]`.
+    """
+
+    features: Tensor
+    own: Tensor
+    following: Tensor
+    no_op: Tensor
+    partner: Tensor
+    reward: Tensor
+
+    def backed_up(self, values: ValueNetwork, people: Tensor, rows: Tensor, planned: KitchenModel) -> Tensor:
+        """What the Bellman equation makes of the values in some of the situations, `[N, B]`."""
+        states, following = torch.unique(self.following[rows], return_inverse=True)
+        future = expected_values(values(self.features[states], people), following, self.partner[rows])
+        return self.reward[rows] + backup(planned.discount * future, self.no_op[rows], planned.planned_habit)
+
+
+@torch.no_grad()
+def _problem(
+    planned: KitchenModel, name: str, pool: Situations, most: int, people: Tensor, generator: torch.Generator
+) -> _Problem:
+    """Some of the situations, and for each a random successor."""
+    layout = planned.layouts[name]
+    rows = torch.cat([pool.states, pool.seats[:, None].to(pool.states.dtype)], 1)
+    different = unique_states(rows)[0]
+    some = different[torch.randperm(len(different), generator=generator)[:most]]
+    states, seats = some[:, :-1], some[:, -1].long()
+    joint = torch.randint(NUM_ACTIONS, (len(states), 2), generator=generator).to(states.device)
+    states = torch.cat([states, step(layout, states, joint)[0]])
+    ahead = outlook(layout, states, seats.repeat(2))
+    partner = planned.partner_probabilities(ahead.partner)
+    reward = planned.reward(ahead.features[ahead.own], people)
+    return _Problem(ahead.features, ahead.own, ahead.following, ahead.no_op, partner, reward)
+
+
+def plan_anew(model: KitchenModel, data: KitchenPeople, seed: int = 0, steps_each: int = 200) -> KitchenModel:
     """`replan` in all kitchens that are tested: where people trained the model, from their situations; else, `imagine`.
 
     Args:
@@ -141,16 +181,3 @@ def imagine(
         seen.append(states)
     different = unique_states(torch.cat(seen))[0]
     return Situations(different.repeat(2, 1), torch.arange(2, device=model.device).repeat_interleave(len(different)))
-
-
-def _sample(
-    model: KitchenModel, name: str, pool: Situations, size: int, beyond: float, generator: torch.Generator
-) -> Situations:
-    """Some situations, a share of them replaced by what may come next."""
-    rows = torch.randint(len(pool.seats), (size,), generator=generator)
-    states, seats = pool.states[rows], pool.seats[rows]
-    many = round(beyond * size)
-    if many:
-        joint = torch.randint(NUM_ACTIONS, (many, 2), generator=generator)
-        states = torch.cat([step(model.layouts[name], states[:many], joint)[0], states[many:]])
-    return Situations(states, seats)

@@ -18,6 +18,7 @@ def random_habit(n: int, pause: float) -> Habit:
         torch.randn(n, NUM_ACTIONS, generator=generator),
         torch.randn(n, NUM_ACTIONS, generator=generator),
         torch.full((n,), pause),
+        torch.randn(n, generator=generator) / 2,
     )
 
 
@@ -54,7 +55,8 @@ def test_backup_is_the_soft_maximum_of_those_who_do_not_pause() -> None:
 
 def test_choices_are_the_paper_s_without_pause_and_habit() -> None:
     future = torch.randn(5, NUM_ACTIONS)
-    plain = Habit(torch.zeros(5, NUM_ACTIONS), torch.zeros(5, NUM_ACTIONS), torch.full((5,), -torch.inf))
+    base = torch.zeros(5, NUM_ACTIONS)
+    plain = Habit(base, base, pause=torch.full((5,), -torch.inf), log_attention=torch.zeros(5))
     no_op = torch.rand(5, NUM_ACTIONS) < 0.5
     torch.testing.assert_close(choice_log_probs(plain, no_op, future), future.log_softmax(1))
 
@@ -67,7 +69,8 @@ def test_choices_with_pauses_are_a_mixture_and_never_nan() -> None:
             no_op = torch.rand(50, NUM_ACTIONS) < 0.5
             log_probs = choice_log_probs(habit, no_op, future)
             torch.testing.assert_close(log_probs.exp().sum(1), torch.ones(50))
-            logits = torch.where(no_op, habit.log_base_no_op, habit.log_base) + future
+            attention = habit.log_attention.exp()[:, None]
+            logits = torch.where(no_op, habit.log_base_no_op, habit.log_base) + attention * future
             rho = torch.tensor(pause).sigmoid()
             expected = (1 - rho) * logits.softmax(1)
             expected[:, STAY] += rho
