@@ -24,6 +24,9 @@ from bsdr_torch.worlds.overcooked import NUM_ACTIONS
 HISTORY, LONG_HISTORY = 8, 32
 DROPOUT = {64: 0.1, 256: 0.3}  # by width, of cloning
 
+# How often a planner is shown decisions without who made them: under `human` it is asked about nobody whom it knows.
+_FORGET: dict[Protocol, float] = {"rollout": 0.1, "human": 0.5, "layout": 0.1}
+
 # Networks are trained in mixed precision, which changes scores by less than 0.001 and takes half the time on processors
 # that multiply in bfloat16.
 _PRECISION = "bf16-mixed"
@@ -94,7 +97,8 @@ def contenders(quick: bool = False) -> dict[str, Contender]:
         add_cloning("cloning-256-long", identity, layout=identity, history=LONG_HISTORY, **network)
         add_cloning("cloning-256-symmetric", identity, True, history=LONG_HISTORY, symmetric=True, **network)
     for rationality in MODELS:
-        add(rationality, "KitchenModel", 8, rationality=rationality, history=LONG_HISTORY, identity=True)
+        sees: dict[str, Any] = {"history": LONG_HISTORY, "identity": True, "forget": _FORGET}
+        add(rationality, "KitchenModel", 8, rationality=rationality, **sees)
     return found
 
 
@@ -116,6 +120,8 @@ def _train(
     data: KitchenPeople, seed: int, model: str, max_epochs: int, precision: Precision, **settings: Any
 ) -> Predicts:
     kinds: dict[str, type[Cloning] | type[KitchenModel]] = {"Cloning": Cloning, "KitchenModel": KitchenModel}
+    if "forget" in settings:
+        settings["forget"] = settings["forget"][data.protocol]
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         return fit(kinds[model](data.specs, data.humans, data.named, **settings), data, max_epochs, precision)

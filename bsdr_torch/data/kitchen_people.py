@@ -42,6 +42,7 @@ class KitchenPeople(lightning.LightningDataModule):
         seed: of the order, which depends on it and on the epoch alone.
 
     Attributes:
+        protocol: as given.
         humans: the ids of all people of the set, whatever the kitchens used.
         kitchens: the games by kitchen.
         parts: which of `PARTS` each joint step is in, `[J]` by kitchen.
@@ -93,7 +94,7 @@ class KitchenPeople(lightning.LightningDataModule):
                 for game, players in zip(games.games, games.players, strict=True)
                 for seat in (0, 1)
             ]
-        self._protocol = protocol
+        self.protocol = protocol
         self._batches, self._batch_size, self._window = batches, batch_size, window
         self._balanced, self._seed = balanced, seed
         if not any(len(items) for items, _ in self._items("train").values()):
@@ -204,7 +205,7 @@ class KitchenPeople(lightning.LightningDataModule):
         unseen people, although the official split has some of them train in another kitchen.
         """
         codes = torch.full((len(self.humans) + 1,), POPULATION)
-        if part == "train" or self._protocol != "human":
+        if part == "train" or self.protocol != "human":
             for name, table in self._tables.items():
                 known = table.humans[self._decisions(name, "train")]
                 codes[known] = known

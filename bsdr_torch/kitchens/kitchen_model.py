@@ -118,7 +118,7 @@ class KitchenModel(KitchenPredictor):
         made_up: int = 24,
         prior_scale: float = 0.5,
         offset_scale: float = 0.1,
-        learning_rate: float = 2.5e-3,
+        learning_rate: float = 8e-3,
         weight_decay: float = 1e-2,
         dropout: float = 0.0,
         habit_dropout: float = 0.1,
