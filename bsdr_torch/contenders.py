@@ -24,12 +24,17 @@ from bsdr_torch.worlds.overcooked import NUM_ACTIONS
 HISTORY, LONG_HISTORY = 8, 32
 DROPOUT = {64: 0.1, 256: 0.3}  # by width, of cloning; of 0.1, 0.3 and 0.5 the best on validation for the wide one
 
-# How often a planner is shown decisions without who made them: under `human` it is asked about nobody whom it knows.
-_FORGET: dict[Protocol, float] = {"rollout": 0.1, "human": 0.5, "layout": 0.1}
+# How planners are trained. Under `human` they are asked about nobody whom they know, so that who acts is hidden half of
+# the time; what is for a new kitchen is not to fit the known ones too closely.
+_PLANNERS: dict[Protocol, dict[str, float]] = {
+    "rollout": {"max_epochs": 8, "learning_rate": 8e-3, "forget": 0.1},
+    "human": {"max_epochs": 6, "learning_rate": 8e-3, "forget": 0.5},
+    "layout": {"max_epochs": 5, "learning_rate": 4e-3, "forget": 0.1},
+}
 
 # Networks are trained in mixed precision, which changes scores by less than 0.001 and takes half the time on processors
 # that multiply in bfloat16.
-_PRECISION = "bf16-mixed"
+_PRECISION: Precision = "bf16-mixed"
 
 
 class Predicts(Interface):
@@ -72,18 +77,17 @@ def contenders(quick: bool = False) -> dict[str, Contender]:
         "previous-action": _frequencies(after_own_last=True),
     }
 
-    def add(name: str, model: str, epochs: int, protocols: tuple[Protocol, ...] = PROTOCOLS, **settings: Any) -> None:
-        settings |= {"model": model, "max_epochs": 1 if quick else epochs, "precision": _PRECISION}
-        sees = settings.get("history", 0), settings.get("identity", False)
-        replan = plan_anew if model == "KitchenModel" else None
-        found[name] = Contender(_train, settings, *sees, replan=replan, protocols=protocols)
+    def add(name: str, settings: dict[str, Any], **row: Any) -> None:
+        sees = {"history": settings.get("history", 0), "identity": settings.get("identity", False)}
+        found[name] = Contender(_train, settings, **sees, **row)
 
     def add_cloning(name: str, identity: bool = False, layout: bool = False, **settings: Any) -> None:
         # Who acts is not known under `human`, where such a row would be the one without identity once more.
         skipped = {"human": identity, "layout": not layout}
         protocols = tuple(protocol for protocol in PROTOCOLS if not skipped.get(protocol))
-        epochs = 40 if settings.get("symmetric") else 20
-        add(f"{name}{'-id' * identity}", "Cloning", epochs, protocols, identity=identity, **settings)
+        epochs = 1 if quick else 40 if settings.get("symmetric") else 20
+        settings |= {"model": "Cloning", "identity": identity, "under": {p: {"max_epochs": epochs} for p in protocols}}
+        add(f"{name}{'-id' * identity}", settings, protocols=protocols)
 
     for identity in (False, True):
         add_cloning("habit", identity, layout=identity, kitchen=False, history=HISTORY)
@@ -97,9 +101,10 @@ def contenders(quick: bool = False) -> dict[str, Contender]:
     for identity in (False, True):
         add_cloning("cloning-256-long", identity, history=LONG_HISTORY, **network)
         add_cloning("cloning-256-symmetric", identity, layout=identity, history=LONG_HISTORY, symmetric=True, **network)
+    under = {protocol: options | {"max_epochs": 1} if quick else options for protocol, options in _PLANNERS.items()}
     for rationality in MODELS:
-        sees: dict[str, Any] = {"history": LONG_HISTORY, "identity": True, "forget": _FORGET}
-        add(rationality, "KitchenModel", 8, rationality=rationality, **sees)
+        planner = {"model": "KitchenModel", "rationality": rationality, "history": LONG_HISTORY, "identity": True}
+        add(rationality, planner | {"under": under}, replan=plan_anew)
     return found
 
 
@@ -117,12 +122,11 @@ def _count(data: KitchenPeople, seed: int, after_own_last: bool) -> Predicts:
     return KitchenFrequencies(data, after_own_last)
 
 
-def _train(
-    data: KitchenPeople, seed: int, model: str, max_epochs: int, precision: Precision, **settings: Any
-) -> Predicts:
+def _train(data: KitchenPeople, seed: int, model: str, under: dict[str, dict[str, Any]], **settings: Any) -> Predicts:
+    """Trains a network with the settings for everything and those for the protocol."""
     kinds: dict[str, type[Cloning] | type[KitchenModel]] = {"Cloning": Cloning, "KitchenModel": KitchenModel}
-    if "forget" in settings:
-        settings["forget"] = settings["forget"][data.protocol]
+    settings |= under[data.protocol]
+    epochs = settings.pop("max_epochs")
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        return fit(kinds[model](data.specs, data.humans, data.named, **settings), data, max_epochs, precision)
+        return fit(kinds[model](data.specs, data.humans, data.named, **settings), data, epochs, _PRECISION)

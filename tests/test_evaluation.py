@@ -15,9 +15,11 @@ from bsdr_torch.baselines.frequencies import uniform
 from bsdr_torch.contenders import Contender, Predicts, contenders
 from bsdr_torch.data.decisions import RolloutKey
 from bsdr_torch.data.kitchen_people import KitchenPeople
+from bsdr_torch.data.splits import PROTOCOLS
 from bsdr_torch.errors import InputError
 from bsdr_torch.evaluation import Results, evaluate, standard_error, tasks
 from bsdr_torch.evaluation_report import ALL, figure, markdown, records
+from bsdr_torch.rationality import MODELS
 
 ROOT = Path(__file__).parent.parent
 COUNTED = {name: contenders()[name] for name in ("uniform", "frequencies", "previous-action")}
@@ -107,10 +109,14 @@ def test_other_settings_data_or_kitchens_are_fitted_anew(prepared_2020: Path, tm
     assert len(list(tmp_path.iterdir())) == 3
 
 
-def test_every_model_is_tested_under_every_protocol() -> None:
-    everything = tasks(contenders(), ["rollout", "human"], [0], ["a"])
-    for protocol in ("rollout", "human"):
-        assert {task.model for task in everything if task.protocol == protocol} == set(contenders())
+def test_every_model_is_tested_under_the_protocols_that_it_is_for() -> None:
+    everything = tasks(contenders(), PROTOCOLS, [0], ["a", "b"])
+    for name, contender in contenders().items():
+        held_out = {task.protocol: task.held_out for task in everything if task.model == name}
+        assert tuple(held_out) == contender.protocols
+        assert ("layout" in held_out) == (held_out.get("layout") == "b")
+    for planner in MODELS:
+        assert contenders()[planner].protocols == PROTOCOLS
     with pytest.raises(InputError, match="'people' is not one of rollout, human, layout"):
         tasks(contenders(), ["people"], [0], ["a"])  # type: ignore[list-item]
 

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from bsdr_torch.experiments import (
     action_prediction,
     goal_inference,
+    online_adaptation,
     recovery,
     reward_generalization,
     shared_goals,
@@ -36,6 +37,9 @@ EXPERIMENTS = {
     "goal_inference": Experiment(
         "Does knowing where a person is unreliable tell sooner where the person is going?", goal_inference.run
     ),
+    "online_adaptation": Experiment(
+        "Is somebody new predicted better after some steps seen of them?", online_adaptation.run
+    ),
 }
 
 
@@ -53,9 +57,10 @@ Made by `{settings.command("all")}`. Every sentence is made from the numbers in 
 brackets are 95 % intervals over seeds, and where the interval of a difference contains zero the sentence says so \
 and claims nothing. A control is a comparison in which there is nothing to find.
 
-All people here are simulated, by the rule of BSDR and with the features that the models are given; only in \
-action_prediction some act by another rule. What is found says what can be learned if people are like that, and how \
-much there is to lose by ignoring it; it does not say that people are like that.
+The people of online_adaptation are real. All others are simulated, by the rule of BSDR and with the features that \
+the models are given; only in action_prediction some act by another rule. What is found of them says what can be \
+learned if people are like that, and how much there is to lose by ignoring it; it does not say that people are like \
+that.
 
 {chr(10).join(sections)}"""
     write_text(settings.out / "README.md", text)

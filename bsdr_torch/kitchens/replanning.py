@@ -133,14 +133,13 @@ def _problem(
     return _Problem(ahead.features, ahead.own, ahead.following, ahead.no_op, partner, reward)
 
 
-def plan_anew(model: KitchenModel, data: KitchenPeople, seed: int = 0, steps_each: int = 200) -> KitchenModel:
+def plan_anew(model: KitchenModel, data: KitchenPeople, seed: int = 0) -> KitchenModel:
     """`replan` in all kitchens that are tested: where people trained the model, from their situations; else, `imagine`.
 
     Args:
         model: a trained model.
         data: what it was trained on.
         seed: of planning and imagining.
-        steps_each: optimiser steps for each kitchen, after as many for all of them.
     """
     known = data.steps("train")
     tested = data.kitchens_of("test")
@@ -148,12 +147,12 @@ def plan_anew(model: KitchenModel, data: KitchenPeople, seed: int = 0, steps_eac
         name: Situations(known[name].states, known[name].seats) if name in known else imagine(model, name, seed=seed)
         for name in tested
     }
-    return replan(model, situations, steps_each * (1 + len(tested)), seed=seed)
+    return replan(model, situations, 300 + 100 * len(tested), seed=seed)
 
 
 @torch.no_grad()
 def imagine(
-    model: KitchenModel, name: str, games: int = 256, steps: int = 200, noise: float = 0.1, seed: int = 0
+    model: KitchenModel, name: str, games: int = 64, steps: int = 200, noise: float = 0.1, seed: int = 0
 ) -> Situations:
     """Situations that two people nobody knows come to in a kitchen, as far as the model can tell, from its start.
 
