@@ -22,6 +22,18 @@ from bsdr_torch.metrics import MEASURES, SUMS, kitchen_measures, rollout_measure
 
 ALL = "all"  # stands for the mean over kitchens where the name of one is expected
 
+# What the README shows: the first of the rows that there is under a protocol.
+_SUMMARY = {
+    "action frequencies": ("frequencies",),
+    "habit alone": ("habit-id", "habit"),
+    "cloning, 64-64, 8 own actions": ("cloning-64-history",),
+    "cloning, 256-256, sees what BSDR sees": ("cloning-256-symmetric-id", "cloning-256-symmetric"),
+    "`br`": ("br",),
+    "`br_per_human`": ("br_per_human",),
+    "`irleed`": ("irleed",),
+    "`bsdr`": ("bsdr",),
+}
+
 _ABOUT: dict[Protocol, str] = {
     "rollout": "the first two thirds of each game train, the last third tests: the same people",
     "human": "the official split: nobody who tests is known",
@@ -95,7 +107,33 @@ def markdown(results: Results, contenders: Mapping[str, Contender], against: str
     ]
     for protocol in dict.fromkeys(protocol for _, protocol, _ in results.sums):
         lines += ["", f"## `{protocol}`: {_ABOUT[protocol]}", "", *_table(results, contenders, protocol, against)]
+        differences = _differences(results, contenders, protocol)
+        if differences:
+            lines += ["", "CE of planners less that of others, paired, by kitchen:", "", *differences]
     return "\n".join(lines) + "\n"
+
+
+def summary(records: Sequence[Mapping[str, Any]]) -> str:
+    """The small table of the README, from the records of prediction.json."""
+    lines = ["| | " + " | ".join(f"`{protocol}`" for protocol in _ABOUT) + " |", "|---|" + "---|" * len(_ABOUT)]
+    for label, names in _SUMMARY.items():
+        cells = []
+        for protocol in _ABOUT:
+            of_all = [r for r in records if r["protocol"] == protocol and r["layout"] == ALL]
+            name = next((name for name in names if any(r["model"] == name for r in of_all)), None)
+            cells.append(_summary_cell([r for r in of_all if r["model"] == name]))
+        if any(cell != "-" for cell in cells):
+            lines.append(f"| {label} | " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def _summary_cell(seeds: Sequence[Mapping[str, Any]]) -> str:
+    if not seeds:
+        return "-"
+    ce, error = (math.fsum(record[name] for record in seeds) / len(seeds) for name in ("ce", "se"))
+    replanned = [record["ce_replanned"] for record in seeds]
+    again = f", re-planned {math.fsum(replanned) / len(seeds):.3f}" if None not in replanned else ""
+    return f"{ce:.3f} ± {error:.3f}{again}"
 
 
 def figure(results: Results) -> Figure:
@@ -172,6 +210,43 @@ def _table(results: Results, contenders: Mapping[str, Contender], protocol: Prot
         ]
         lines.append("| " + " | ".join(cells) + " |")
     return lines
+
+
+def _differences(results: Results, contenders: Mapping[str, Contender], protocol: Protocol) -> list[str]:
+    """A table of how far planners are from the best cloning row and from one another, in each kitchen."""
+    losses = {model: _losses(seeds) for model, seeds in _by_model(results, protocol).items()}
+    planners = [model for model in losses if contenders[model].replan is not None]
+    if not planners:
+        return []
+    again = {model: _replanned_losses(results, model, protocol) for model in planners}
+    level = {model: float(_scores(results, _mean(s))["ce"]) for model, s in _by_model(results, protocol).items()}
+    cloning = [model for model in losses if model.startswith("cloning")]
+    pairs: list[tuple[str, Tensor, str]] = []
+    if cloning:
+        best = min(cloning, key=lambda model: level[model])
+        pairs += [(model, losses[model], best) for model in planners]
+        pairs += [(f"{model}, re-planned", again[model], best) for model in planners]
+    pairs += [(model, losses[model], simpler) for place, model in enumerate(planners) for simpler in planners[:place]]
+    kitchens = list(dict.fromkeys(key.layout for key in results.rollouts))
+    lines = ["| model | less | all | " + " | ".join(kitchens) + " |", "|---|---|" + "---:|" * (len(kitchens) + 1)]
+    for name, values, other in pairs:
+        gap = values - losses[other]
+        cells = []
+        for kitchen in (None, *kitchens):
+            inside = torch.tensor([kitchen in (None, key.layout) for key in results.rollouts])
+            here = gap.where(inside, torch.nan)
+            by_kitchen = [here[torch.tensor([key.layout == k for key in results.rollouts])].nanmean() for k in kitchens]
+            mean = torch.stack(by_kitchen).nanmean()
+            cells.append(f"{float(mean):+.4f} ± {standard_error(here, results.rollouts):.4f}")
+        lines.append(f"| {name} | {other} | " + " | ".join(cells) + " |")
+    return lines
+
+
+def _replanned_losses(results: Results, model: str, protocol: Protocol) -> Tensor:
+    """The re-planned cross-entropy of each rollout, over seeds, `[R]`; NaN for those that do not test."""
+    keys = [key for key in results.sums if key[:2] == (model, protocol)]
+    steps = _mean([results.sums[key] for key in keys])[:, SUMS.index("steps")]
+    return torch.stack([results.replanned_loss[key] for key in keys]).mean(0) / steps
 
 
 def _replanned(results: Results, keys: Sequence[tuple[str, Protocol, int]]) -> dict[str, Tensor]:

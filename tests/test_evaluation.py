@@ -18,7 +18,7 @@ from bsdr_torch.data.kitchen_people import KitchenPeople
 from bsdr_torch.data.splits import PROTOCOLS
 from bsdr_torch.errors import InputError
 from bsdr_torch.evaluation import Results, evaluate, standard_error, tasks
-from bsdr_torch.evaluation_report import ALL, figure, markdown, records
+from bsdr_torch.evaluation_report import ALL, figure, markdown, records, summary
 from bsdr_torch.rationality import MODELS
 
 ROOT = Path(__file__).parent.parent
@@ -168,3 +168,39 @@ def test_the_script_writes_markdown_json_and_a_figure(prepared_2020: Path, tmp_p
     assert {record["model"] for record in found} == set(rows)
     assert "cloning-64-history" in (tmp_path / "report/prediction.md").read_text()
     assert (tmp_path / "report/prediction.png").stat().st_size > 10_000
+
+
+def by_hand(losses: dict[str, float], replanned: dict[str, float]) -> Results:
+    """Two kitchens with two pairs each; everybody makes 10 steps and loses as much at each."""
+    rollouts = rollouts_of(2, layouts=2)
+    sums, again = {}, {}
+    for model, loss in losses.items():
+        one = torch.tensor([10.0, 4.0, 10 * loss, 5.0, 5.0, 6.0], dtype=torch.float64)
+        sums[model, "rollout", 0] = one.repeat(len(rollouts), 1)
+        again[model, "rollout", 0] = torch.full((len(rollouts),), 10 * replanned.get(model, math.nan)).double()
+    return Results(rollouts, sums, again)  # type: ignore[arg-type]
+
+
+def test_planners_are_set_beside_the_best_cloning_row_and_one_another_by_kitchen() -> None:
+    losses = {"cloning-64": 0.9, "cloning-256": 0.8, "br": 0.85, "bsdr": 0.7}
+    results = by_hand(losses, {"br": 0.9, "bsdr": 0.75})
+    results.sums["bsdr", "rollout", 0][:4, 2] -= 1  # 0.1 a step in the first kitchen
+    rows = {name: contenders()[name] for name in losses}
+    lines = markdown(results, rows, "cloning-64", "evaluate").splitlines()
+
+    def differences(model: str, other: str) -> list[float]:
+        (line,) = (line for line in lines if line.startswith(f"| {model} | {other} |"))
+        return [float(cell.split(" ± ")[0]) for cell in line.strip("| ").split(" | ")[2:]]
+
+    assert differences("bsdr", "cloning-256") == pytest.approx([-0.15, -0.2, -0.1])
+    assert differences("bsdr, re-planned", "cloning-256") == pytest.approx([-0.05, -0.05, -0.05])
+    assert differences("bsdr", "br") == pytest.approx([-0.2, -0.25, -0.15])
+    assert not any(line.startswith("| bsdr | cloning-64 |") for line in lines)
+
+
+def test_the_summary_takes_the_row_that_there_is() -> None:
+    results = by_hand({"habit": 1.0, "br": 0.85}, {"br": 0.9})
+    lines = summary(records(results, {name: contenders()[name] for name in ("habit", "br")})).splitlines()
+    assert "| habit alone | 1.000 ± 0.000 | - | - |" in lines
+    assert "| `br` | 0.850 ± 0.000, re-planned 0.900 | - | - |" in lines
+    assert len(lines) == 4
