@@ -141,8 +141,11 @@ class KitchenModel(KitchenPredictor):
         self.phi_beta = MLPFeatures((NUM_FEATURES,), beta_width, 64)
         self.rationality = Rationality(rationality, people, self.phi_R.width, beta_width, "exp", "mean_one")
         nn.init.zeros_(self.rationality.raw_theta_R)
+        # A constant added to the cost changes no plan of people who are alike everywhere, but turns rationality around
+        # where it turns the sign of the cost: that a step costs something is a convention, like the mean of beta.
+        nn.init.ones_(self.rationality.raw_theta_R[-1:].detach())
         differ = MODELS[rationality].by_human
-        self.values = ValueNetwork(hidden, people, rank * differ, dropout)
+        self.values = ValueNetwork(hidden, people, rank * differ, dropout, start=-1 / (1 - discount))
         self.engine: Engine = Neural(self)
         if planner == "exact":
             limits = Limits(max_objects=max_objects)

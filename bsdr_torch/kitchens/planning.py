@@ -43,12 +43,16 @@ class ValueNetwork(nn.Module):
         num_humans: how many people there are.
         rank: the length of e_i; 0 if all people are alike. Somebody never seen has e = 0.
         dropout: the share of each hidden layer that is left out in training.
+        start: about what V is before it learns.
     """
 
-    def __init__(self, hidden: Sequence[int], num_humans: int, rank: int, dropout: float = 0.0) -> None:
+    def __init__(
+        self, hidden: Sequence[int], num_humans: int, rank: int, dropout: float = 0.0, start: float = 0.0
+    ) -> None:
         super().__init__()
         self.network = multilayer_perceptron(NUM_FEATURES, hidden, 1 + rank, dropout)
         self.people = nn.Parameter(torch.zeros(num_humans, rank))
+        nn.init.constant_(cast(nn.Linear, self.network[-1]).bias[:1].detach(), start)
 
     def forward(self, features: Tensor, people: Tensor) -> Tensor:
         """V of `people [B]` in states with `features [U, F]`, `[U, B]`; in training mode of the states or their mirror.

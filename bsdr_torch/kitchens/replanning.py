@@ -65,8 +65,9 @@ def replan(
     sizes = torch.tensor([float(len(problem.own)) for problem in problems.values()])
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        width, rank = model.hparams["hidden"], model.values.people.shape[1]
-        fresh = ValueNetwork(width, len(model.humans), rank).to(model.device)
+        hidden, rank = model.hparams["hidden"], model.values.people.shape[1]
+        start = float(torch.cat([problem.reward for problem in problems.values()]).mean()) / (1 - model.discount)
+        fresh = ValueNetwork(hidden, len(model.humans), rank, start=start).to(model.device)
         target = copy.deepcopy(fresh).requires_grad_(False)
         optimizer = torch.optim.Adam(fresh.parameters(), learning_rate)
         schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
