@@ -123,9 +123,9 @@ def _count(data: KitchenPeople, seed: int, after_own_last: bool) -> Predicts:
 
 
 def _train(data: KitchenPeople, seed: int, model: str, under: dict[str, dict[str, Any]], **settings: Any) -> Predicts:
-    """Trains a network with the settings for everything and those for the protocol."""
+    """Trains a network with the settings for everything and those for the protocol, or if it has none, the first's."""
     kinds: dict[str, type[Cloning] | type[KitchenModel]] = {"Cloning": Cloning, "KitchenModel": KitchenModel}
-    settings |= under[data.protocol]
+    settings |= under.get(data.protocol, next(iter(under.values())))
     epochs = settings.pop("max_epochs")
     with torch.random.fork_rng():
         torch.manual_seed(seed)

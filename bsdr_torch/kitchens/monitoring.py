@@ -104,8 +104,9 @@ class Baselines(lightning.Callback):
     def _fitted(self, name: str, data: KitchenPeople) -> Predicts:
         contender = contenders()[name]
         settings = dict(contender.settings)
-        if self.max_epochs is not None and "max_epochs" in settings:
-            settings["max_epochs"] = self.max_epochs
+        if self.max_epochs is not None and "under" in settings:
+            limit = {"max_epochs": self.max_epochs}
+            settings["under"] = {protocol: options | limit for protocol, options in settings["under"].items()}
         fitted: Predicts = contender.fit(data, self.seed, **settings)
         return fitted
 
