@@ -134,13 +134,14 @@ def _problem(
     return _Problem(ahead.features, ahead.own, ahead.following, ahead.no_op, partner, reward)
 
 
-def plan_anew(model: KitchenModel, data: KitchenPeople, seed: int = 0) -> KitchenModel:
+def plan_anew(model: KitchenModel, data: KitchenPeople, seed: int = 0, steps: int | None = None) -> KitchenModel:
     """`replan` in all kitchens that are tested: where people trained the model, from their situations; else, `imagine`.
 
     Args:
         model: a trained model.
         data: what it was trained on.
         seed: of planning and imagining.
+        steps: of the optimiser; by default 300, and 100 more for each kitchen.
     """
     known = data.steps("train")
     tested = data.kitchens_of("test")
@@ -148,7 +149,7 @@ def plan_anew(model: KitchenModel, data: KitchenPeople, seed: int = 0) -> Kitche
         name: Situations(known[name].states, known[name].seats) if name in known else imagine(model, name, seed=seed)
         for name in tested
     }
-    return replan(model, situations, 300 + 100 * len(tested), seed=seed)
+    return replan(model, situations, 300 + 100 * len(tested) if steps is None else steps, seed=seed)
 
 
 @torch.no_grad()
