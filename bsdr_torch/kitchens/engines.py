@@ -172,7 +172,7 @@ class _Everywhere(torch.autograd.Function):
         size, row = grad.abs().sum(1).double().sort()
         row = row[size.cumsum(0) > ctx.share * size.sum()]
         total = [torch.zeros_like(parameter) for parameter in ctx.parameters]
-        for rows in torch.split(row, _ROWS_AT_ONCE):
+        for rows in torch.split(row, _ROWS_AT_ONCE) if len(row) else ():  # nobody may have been in the table's states
             with torch.enable_grad():
                 found = ctx.of(ctx.states[rows])
             for sum_, part in zip(

@@ -171,3 +171,12 @@ def test_a_reward_with_exact_values_is_not_drawn_to_what_the_network_says(
     assert torch.autograd.grad(missed, theta, allow_unused=True) == (None,)
     missed.backward()
     assert any(parameter.grad is not None for parameter in model.values.parameters())
+
+
+def test_a_batch_outside_of_the_table_teaches_the_reward_nothing(closet: Layout, closet_graph: KitchenGraph) -> None:
+    model = untrained(closet)
+    exact = Exact(model, {"closet": closet_graph}, Neural(model))
+    (exact.table("closet", EVERYBODY) * 0).sum().backward()
+    grad = model.rationality.raw_theta_R.grad
+    assert grad is not None
+    assert not bool(grad.any())
