@@ -11,6 +11,7 @@ from torch import Tensor
 
 from bsdr_torch.baselines.cloning import Cloning
 from bsdr_torch.baselines.frequencies import KitchenFrequencies, uniform
+from bsdr_torch.baselines.ileed import ILEED, OnlineILEED
 from bsdr_torch.data.decisions import Decisions
 from bsdr_torch.data.kitchen_people import KitchenPeople
 from bsdr_torch.kitchens.kitchen_model import KitchenModel
@@ -55,17 +56,17 @@ class Contender:
 
 def contenders(quick: bool = False) -> dict[str, Contender]:
     """All of them, in the order of the table; `quick` trains networks for one epoch, to see that it runs."""
-    epochs = {"Cloning": 1 if quick else 20, "KitchenModel": 1 if quick else 8}
+    epochs = {"Cloning": 20, "ILEED": 20, "KitchenModel": 8}
     found = {
         "uniform": Contender(_uniform, seeded=False, fitted_on="nothing"),
         "frequencies": _frequencies(after_own_last=False),
         "previous-action": _frequencies(after_own_last=True),
     }
 
-    def add(name: str, model: str, **settings: Any) -> None:
-        settings |= {"model": model, "max_epochs": epochs[model]}
-        sees = settings.get("history", 0), settings.get("identity", False)
-        found[name] = Contender(_train, settings, *sees, replan=plan_anew if model == "KitchenModel" else None)
+    def add(name: str, model: str, train: Callable[..., Any] = _train, **settings: Any) -> None:
+        settings |= {"model": model, "max_epochs": 1 if quick else epochs[model]}
+        sees = settings.get("history", 0), settings.get("identity", model == "ILEED")
+        found[name] = Contender(train, settings, *sees, replan=plan_anew if model == "KitchenModel" else None)
 
     for identity in (False, True):
         add("habit" + "-id" * identity, "Cloning", kitchen=False, history=HISTORY, identity=identity)
@@ -79,6 +80,10 @@ def contenders(quick: bool = False) -> dict[str, Contender]:
             for identity in (False, True):
                 name = f"cloning-{width}{memory}{'-id' * identity}"
                 add(name, "Cloning", hidden=[width, width], dropout=dropout, identity=identity, **sees)
+    for memory, sees in memories.items():
+        add(f"ileed{memory}", "ILEED", **sees)
+    for memory in ("", "-history"):
+        add(f"ileed{memory}-online", "ILEED", _train_online, **memories[memory])
     planner = {"history": LONG_HISTORY, "identity": True}
     for rationality in MODELS:
         add(rationality, "KitchenModel", rationality=rationality, **planner)
@@ -100,7 +105,14 @@ def _count(data: KitchenPeople, seed: int, after_own_last: bool) -> Predicts:
 
 
 def _train(data: KitchenPeople, seed: int, model: str, max_epochs: int, **settings: Any) -> Predicts:
-    kinds: dict[str, type[Cloning] | type[KitchenModel]] = {"Cloning": Cloning, "KitchenModel": KitchenModel}
+    kinds: dict[str, type[Cloning] | type[ILEED] | type[KitchenModel]]
+    kinds = {"Cloning": Cloning, "ILEED": ILEED, "KitchenModel": KitchenModel}
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         return fit(kinds[model](data.specs, data.humans, data.named, **settings), data, max_epochs)
+
+
+def _train_online(data: KitchenPeople, seed: int, **settings: Any) -> Predicts:
+    model = _train(data, seed, **settings)
+    assert isinstance(model, ILEED)
+    return OnlineILEED(model)

@@ -26,7 +26,9 @@ from bsdr_torch.worlds.overcooked import (
     turn_action_values,
 )
 from tests.data.simulated_games import play, rows_of, write_csv
-from tests.kitchens.conftest import Trained, train
+from tests.kitchens.conftest import train
+from tests.test_kitchen_training import train as train_by_script
+from tests.test_scripts import ROOT
 
 KITCHEN = "cramped_room"
 
@@ -230,10 +232,21 @@ def test_a_symmetric_one_predicts_turned_actions_in_turned_kitchens(data: Kitche
 def test_a_checkpoint_holds_all_of_it(prepared_2020: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     data = KitchenPeople(str(prepared_2020), batch_size=128, history=4)
     model = ILEED(data.specs, data.humans, data.named, hidden=[8], embedding_hidden=[8], history=4)
-    trained: Trained = train(model, data, tmp_path_factory)
+    checkpoint = train(model, data, tmp_path_factory).checkpoint
     steps = data.steps("test")["counter_circuit"]
-    predictor = Predictor.from_checkpoint(trained.checkpoint)
+    predictor = Predictor.from_checkpoint(checkpoint)
     assert isinstance(predictor, PredictorInKitchens)
     found = predictor.predict_decisions(steps).probabilities
     torch.testing.assert_close(found, model.action_log_probs(steps).exp())
     torch.testing.assert_close(found.sum(1), torch.ones(len(found)))
+
+
+def test_the_script_trains_it_and_says_how_good_it_is(prepared_2020: Path, tmp_path: Path) -> None:
+    options = ("--data.folder", prepared_2020, "--data.layouts", "[cramped_room]", "--data.batch_size", 64)
+    config = ROOT / "scripts/configs/ileed.yaml"
+    done = train_by_script("--config", config, "--trainer.max_epochs", 1, *options, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    table = done.stdout[done.stdout.index("Test cross-entropy") :].splitlines()
+    assert [line.split()[0] for line in table[1:5]] == ["uniform", "frequencies", "cloning-64-id", "ILEED"]
+    checkpoint = tmp_path / done.stdout.split("Checkpoint:")[1].split()[0]
+    assert Predictor.from_checkpoint(checkpoint).humans == ["anna", "bert"]
