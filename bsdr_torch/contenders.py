@@ -84,7 +84,7 @@ def contenders(quick: bool = False) -> dict[str, Contender]:
         add(f"ileed{memory}", "ILEED", **sees)
     for memory in ("", "-history"):
         add(f"ileed{memory}-online", "ILEED", _train_online, **memories[memory])
-    planner = {"history": LONG_HISTORY, "identity": True}
+    planner: dict[str, Any] = {"history": LONG_HISTORY, "identity": True}
     for rationality in MODELS:
         add(rationality, "KitchenModel", rationality=rationality, **planner)
     return found

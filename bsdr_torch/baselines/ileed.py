@@ -6,6 +6,7 @@ Our own version of Beliaev et al., "Imitation Learning by Estimating Expertise o
     P_i(a|s)  = rho_i(s) pi(a|s) + (1 - rho_i(s)) (1 - pi(a|s)) / (|A| - 1)
 
 At rho = 1 a person follows the policy pi, at rho = 1/|A| they act at random, and at rho = 0 they avoid what it prefers.
+The same in other words: with probability |A| (1 - rho) / (|A| - 1) they lapse, and take any action.
 pi and f are networks. docs/models.md says how training differs from the original, and what was tuned.
 """
 
@@ -57,7 +58,6 @@ class ILEED(KitchenPredictor):
         omega_rate: the learning rate of omega.
         weight_decay: of the networks, by AdamW.
         dropout: the share of each hidden layer that is left out in training.
-        forget: how often training puts the mean omega in the place of a person's own.
         expertise: rho of everybody everywhere, about, before training. From 1/2, where the original starts, all ends in
             a policy that is sure of one action wherever people are not, from which there is no way back.
     """
@@ -67,21 +67,20 @@ class ILEED(KitchenPredictor):
         worlds: list[dict[str, Any]],
         humans: list[str],
         named: list[str],
-        hidden: list[int] = [64, 64],  # noqa: B006  (never changed; Lightning reads the default)
+        hidden: list[int] = [256, 256],  # noqa: B006  (never changed; Lightning reads the default)
         embedding_hidden: list[int] = [64, 64],  # noqa: B006
         embedding: int = 8,
         history: int = 0,
         symmetric: bool = False,
-        learning_rate: float = 1e-3,
+        learning_rate: float = 3e-3,
         omega_rate: float = 1e-2,
         weight_decay: float = 1e-2,
-        dropout: float = 0.1,
-        forget: float = 0.1,
+        dropout: float = 0.3,
         expertise: float = 0.95,
     ) -> None:
         super().__init__(worlds, humans, named)
         self.save_hyperparameters()
-        self.history, self.symmetric, self.forget = history, symmetric, forget
+        self.history, self.symmetric = history, symmetric
         self.learning_rate, self.omega_rate, self.weight_decay = learning_rate, omega_rate, weight_decay
         inputs = NUM_FEATURES + history_width(history) + len(self.named)
         self.policy = multilayer_perceptron(inputs, hidden, NUM_ACTIONS, dropout)
@@ -121,7 +120,7 @@ class ILEED(KitchenPredictor):
 
     def training_step(self, batch: Decisions) -> Tensor:
         """Cross-entropy of a batch, in nats per step."""
-        inputs = self._encode(self.forgetful(batch, self.forget))
+        inputs = self._encode(batch)
         if self.symmetric:
             inputs = turn_inputs(inputs, torch.randint(NUM_SYMMETRIES, inputs.humans.shape, device=self.device))
         loss = nll_loss(self._with_omega(self._forward(inputs), inputs.humans), inputs.actions)
