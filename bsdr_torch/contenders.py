@@ -12,6 +12,7 @@ from torch import Tensor
 
 from bsdr_torch.baselines.cloning import Cloning
 from bsdr_torch.baselines.frequencies import KitchenFrequencies, uniform
+from bsdr_torch.baselines.ileed import ILEED, OnlineILEED
 from bsdr_torch.data.decisions import Decisions
 from bsdr_torch.data.kitchen_people import KitchenPeople
 from bsdr_torch.data.splits import PROTOCOLS, Protocol
@@ -77,9 +78,9 @@ def contenders(quick: bool = False) -> dict[str, Contender]:
         "previous-action": _frequencies(after_own_last=True),
     }
 
-    def add(name: str, settings: dict[str, Any], **row: Any) -> None:
-        sees = {"history": settings.get("history", 0), "identity": settings.get("identity", False)}
-        found[name] = Contender(_train, settings, **sees, **row)
+    def add(name: str, settings: dict[str, Any], train: Callable[..., Any] = _train, **row: Any) -> None:
+        identity = settings.get("identity", settings["model"] == "ILEED")
+        found[name] = Contender(train, settings, settings.get("history", 0), identity, **row)
 
     def add_cloning(name: str, identity: bool = False, layout: bool = False, **settings: Any) -> None:
         # Who acts is not known under `human`, where such a row would be the one without identity once more.
@@ -101,6 +102,17 @@ def contenders(quick: bool = False) -> dict[str, Contender]:
     for identity in (False, True):
         add_cloning("cloning-256-long", identity, history=LONG_HISTORY, **network)
         add_cloning("cloning-256-symmetric", identity, layout=identity, history=LONG_HISTORY, symmetric=True, **network)
+    epochs = {protocol: {"max_epochs": 1 if quick else 20} for protocol in PROTOCOLS}
+    memories: dict[str, dict[str, Any]] = {
+        "": {},
+        "-history": {"history": HISTORY},
+        "-symmetric": {"history": LONG_HISTORY, "symmetric": True},
+    }
+    for memory, sees in memories.items():
+        ileed = {"model": "ILEED", **sees, "under": epochs}
+        add(f"ileed{memory}", ileed)
+        # Whoever trained has an omega already.
+        add(f"ileed{memory}-online", ileed, _train_online, protocols=("human",))
     under = {protocol: options | {"max_epochs": 1} if quick else options for protocol, options in _PLANNERS.items()}
     for rationality in MODELS:
         planner = {"model": "KitchenModel", "rationality": rationality, "history": LONG_HISTORY, "identity": True}
@@ -124,9 +136,16 @@ def _count(data: KitchenPeople, seed: int, after_own_last: bool) -> Predicts:
 
 def _train(data: KitchenPeople, seed: int, model: str, under: dict[str, dict[str, Any]], **settings: Any) -> Predicts:
     """Trains a network with the settings for everything and those for the protocol, or if it has none, the first's."""
-    kinds: dict[str, type[Cloning] | type[KitchenModel]] = {"Cloning": Cloning, "KitchenModel": KitchenModel}
+    kinds: dict[str, type[Cloning] | type[ILEED] | type[KitchenModel]]
+    kinds = {"Cloning": Cloning, "ILEED": ILEED, "KitchenModel": KitchenModel}
     settings |= under.get(data.protocol, next(iter(under.values())))
     epochs = settings.pop("max_epochs")
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         return fit(kinds[model](data.specs, data.humans, data.named, **settings), data, epochs, _PRECISION)
+
+
+def _train_online(data: KitchenPeople, seed: int, **settings: Any) -> Predicts:
+    model = _train(data, seed, **settings)
+    assert isinstance(model, ILEED)
+    return OnlineILEED(model)

@@ -101,7 +101,7 @@ class Cloning(KitchenPredictor):
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
     def _forward(self, inputs: Inputs) -> Tensor:
-        seen = [inputs.features, encode_history(inputs.history), one_hot_if_known(inputs.layouts, len(self.named))]
+        seen = [inputs.flat(len(self.named))]
         if self.identity:
             seen += [one_hot_if_known(inputs.humans, len(self.humans))]
         logits: Tensor = self.network(torch.cat(seen, 1))
@@ -124,6 +124,11 @@ class Inputs(NamedTuple):
     humans: Tensor
     layouts: Tensor
     actions: Tensor
+
+    def flat(self, num_layouts: int) -> Tensor:
+        """State, past and the name of the kitchen, as the input of a network, `[N, ..]`."""
+        layouts = one_hot_if_known(self.layouts, num_layouts)
+        return torch.cat([self.features, encode_history(self.history), layouts], 1)
 
 
 def turn_inputs(inputs: Inputs, symmetry: Tensor) -> Inputs:

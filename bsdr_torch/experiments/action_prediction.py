@@ -11,7 +11,7 @@ from torch import Tensor
 from bsdr_torch.data.grid_people import Parts, RolloutData, Truth, simulate
 from bsdr_torch.data.rollouts import Rollouts
 from bsdr_torch.experiments import action_prediction_report
-from bsdr_torch.experiments.fitting import fit
+from bsdr_torch.experiments.fitting import fit, fit_ileed
 from bsdr_torch.experiments.lapsing_people import draw_lapsing_people, lapsing_log_probs, simulate_lapsing
 from bsdr_torch.experiments.reporting import Finding
 from bsdr_torch.experiments.running import Record, Run, run_cases
@@ -85,6 +85,8 @@ def run_case(case: Case) -> list[Record]:
     for name in FITTED:
         model, converged = fit(data, name)
         score(name, taken_log_probs(world, reward_in(model, world, torch.arange(case.people)), unseen), converged)
+    ileed, steps = fit_ileed(world, seen, case.people), unseen.steps()
+    score("ileed", on_rollouts(world, ileed.log_probs[steps.state, steps.human], unseen), ileed.converged)
     random = 1 / world.mdp.num_actions
     lapses = fitted_lapses(optimal_probability(world, truth, seen), random, seen)
     optimal = optimal_probability(world, truth, unseen)

@@ -27,9 +27,9 @@ from bsdr_torch.experiments.reporting import (
 )
 from bsdr_torch.experiments.running import Record, Run
 
-FITTED = ("br", "br_per_human", "irleed", "bsdr")
+FITTED = ("br", "br_per_human", "irleed", "ileed", "bsdr")
 RULES = {"bsdr": "people by BSDR's rule", "lapses": "people who lapse"}
-MODELS = ("truth", "bsdr", "irleed", "br_per_human", "br", "optimal", "random")
+MODELS = ("truth", "bsdr", "irleed", "br_per_human", "br", "ileed", "optimal", "random")
 
 
 def write(settings: Run, records: Sequence[Record]) -> list[Finding]:
@@ -62,7 +62,7 @@ def findings(records: Sequence[Record]) -> list[Finding]:
                 words = control_sentence(saved, "cross-entropy that BSDR saves", "BR per person", 4, " nats per step")
                 found.append(Finding(f"{who}: {words}"))
                 continue
-            for other in ("br_per_human", "irleed"):
+            for other in ("br_per_human", "irleed", "ileed"):
                 words = model_difference(here, "bsdr", other, "excess").sentence(
                     "the cross-entropy of BSDR",
                     f"that of {NAMES[other]}",
@@ -136,7 +136,7 @@ def _text(settings: Run, records: Sequence[Record], found: list[Finding]) -> str
             ]
             for rule, who in RULES.items()
             for world in worlds
-            for other in ("br", "br_per_human", "irleed")
+            for other in ("br", "br_per_human", "irleed", "ileed")
         ],
     )
     optimal = chosen(records, model="optimal", rule="bsdr")
@@ -154,8 +154,12 @@ Made by `{settings.command("action_prediction")}`: {len(values_of(records, "seed
 act *by BSDR's rule* have a beta that depends on the state, and plan with it; *state-dependence* is the standard \
 deviation of log beta between the features of one person. Those who *lapse* plan with one beta each, and in some \
 places act at random more often than in others, which they do not plan for; *state-dependence* is the standard \
-deviation of the logit of lapses between the features of one person. No fitted model has that rule. Nothing else \
-changes with state-dependence; at 0, the control, people are the same everywhere. All are sampled step by step.
+deviation of the logit of lapses between the features of one person. Of the fitted models \
+only ILEED has that rule, with one policy for all people. Nothing else changes with state-dependence; at 0, the \
+control, people are the same everywhere. All are sampled step by step.
+
+ILEED knows nothing of costs and dynamics: its policy is a table, which is the same at every step of a rollout. What \
+expertise depends on are the features that BSDR's rationality is given.
 
 Models learn from {case["rollouts"]} rollouts of each person and predict {case["held_out"]} others, in nats per step, \
 averaged in each rollout and then over rollouts; no floor on probabilities. The people's own policy (*true \

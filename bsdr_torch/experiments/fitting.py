@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.functional import nll_loss
 
 from bsdr_torch import priors
+from bsdr_torch.baselines.ileed import mixture_log_probs
 from bsdr_torch.data.grid_people import RolloutData, grid_problem
 from bsdr_torch.data.rollouts import Rollouts
 from bsdr_torch.human_model import HumanModel
@@ -52,6 +55,47 @@ def fit_each_alone(
 
     converged = minimise(loss, [weights])
     return weights.detach(), converged
+
+
+class FittedILEED(NamedTuple):
+    """ILEED in one world.
+
+    Attributes:
+        log_probs: `[S, N, A]`, log P_i(a|s).
+        expertise: `[S, N]`, rho_i(s).
+        converged: whether the gradient vanished.
+    """
+
+    log_probs: Tensor
+    expertise: Tensor
+    converged: bool
+
+
+def fit_ileed(
+    world: GridWorld, rollouts: Rollouts, num_humans: int, policy_scale: float = 2.0, prior_scale: float = 2.0
+) -> FittedILEED:
+    """ILEED of the people in some rollouts; see `bsdr_torch.baselines.ileed`.
+
+    The policy is a table, with a normal prior on its logits; what expertise depends on are the features that BSDR's
+    rationality is given. omega has a normal prior around an expertise of 0.95, where the fit starts. The scales were
+    the best of four pairs on people who are in no experiment.
+    """
+    mdp, steps, phi = world.mdp, rollouts.steps(), world.rationality_features.double()
+    start = math.log(0.95 / 0.05)  # the features of a state sum to 1
+    logits = torch.zeros(mdp.num_states, mdp.num_actions, dtype=torch.float64, requires_grad=True)
+    omega = torch.full((num_humans, phi.shape[1]), start, dtype=torch.float64, requires_grad=True)
+
+    def loss() -> Tensor:
+        skill = (phi[steps.state] * omega[steps.human]).sum(1)
+        log_probs = mixture_log_probs(logits.log_softmax(1)[steps.state], skill)
+        log_prior = priors.gaussian(logits, policy_scale) + priors.gaussian(omega - start, prior_scale)
+        return nll_loss(log_probs, steps.action) - log_prior / len(steps.action)
+
+    converged = minimise(loss, [logits, omega])
+    with torch.no_grad():
+        skill = phi @ omega.T
+        log_probs = mixture_log_probs(logits.log_softmax(1).repeat_interleave(num_humans, 0), skill.flatten())
+    return FittedILEED(log_probs.view(*skill.shape, -1), skill.sigmoid(), converged)
 
 
 def minimise(loss: Callable[[], Tensor], parameters: Iterable[torch.nn.Parameter | Tensor]) -> bool:

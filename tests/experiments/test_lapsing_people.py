@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from bsdr_torch.data.rollouts import check_rollouts
+from bsdr_torch.experiments.fitting import fit_ileed
 from bsdr_torch.experiments.lapsing_people import draw_lapsing_people, lapsing_log_probs, simulate_lapsing
 from bsdr_torch.experiments.simulated import cross_entropy, taken_log_probs
 from bsdr_torch.worlds.gridworld import GridWorld
@@ -30,3 +31,16 @@ def test_who_always_lapses_acts_at_random_and_who_never_does_plans() -> None:
     torch.testing.assert_close(lapsing_log_probs(world, never, rollouts), planned)
     random = lapsing_log_probs(world, always, rollouts)[rollouts.actions >= 0]
     torch.testing.assert_close(random.exp(), torch.full_like(random, 0.2))
+
+
+def test_ileed_finds_who_lapses_where() -> None:
+    world = GridWorld.load("meadow")
+    people = draw_lapsing_people(world, 20, 2.0, torch.Generator().manual_seed(0))
+    alike = people.truth._replace(theta_beta=torch.full_like(people.truth.theta_beta, 8.0))
+    people = people._replace(truth=alike)
+    ileed = fit_ileed(world, simulate_lapsing(world, people, 16, torch.Generator().manual_seed(1)), 20)
+    assert ileed.converged
+    torch.testing.assert_close(ileed.log_probs.exp().sum(2), torch.ones_like(ileed.expertise))
+    places = world.rationality_features.argmax(0)  # a state with each feature: all others are like one of them
+    ranks = [values[places].flatten().argsort().argsort().double() for values in (-people.lapses, ileed.expertise)]
+    assert torch.corrcoef(torch.stack(ranks))[0, 1] > 0.9

@@ -67,17 +67,17 @@ class Trained(NamedTuple):
 def trained_planner(prepared_2020: Path, tmp_path_factory: pytest.TempPathFactory) -> Trained:
     data = KitchenPeople(str(prepared_2020), batch_size=128, history=12)
     settings = {"hidden": [16], "habit_hidden": [16], "partner_hidden": [8], "width": 8, "rank": 3, "history": 12}
-    return _train(KitchenModel(data.specs, data.humans, data.named, **settings), data, tmp_path_factory)
+    return train(KitchenModel(data.specs, data.humans, data.named, **settings), data, tmp_path_factory)
 
 
 @pytest.fixture(scope="session")
 def trained_cloning(prepared_2020: Path, tmp_path_factory: pytest.TempPathFactory) -> Trained:
     data = KitchenPeople(str(prepared_2020), batch_size=128, history=4)
     model = Cloning(data.specs, data.humans, data.named, hidden=[8], history=4, identity=True)
-    return _train(model, data, tmp_path_factory)
+    return train(model, data, tmp_path_factory)
 
 
-def _train(model: KitchenPredictor, data: KitchenPeople, folders: pytest.TempPathFactory) -> Trained:
+def train(model: KitchenPredictor, data: KitchenPeople, folders: pytest.TempPathFactory) -> Trained:
     folder = folders.mktemp("trained")
     torch.manual_seed(0)
     trainer = lightning.Trainer(
