@@ -71,6 +71,7 @@ def evaluate(
     folder: Path | str = "datasets/mturk_2019",
     cache: Path | str = "lightning_logs/evaluation",
     layouts: Sequence[str] | None = None,
+    only_kept: bool = False,
 ) -> Results:
     """Fits and tests whatever is not in the cache, one task at a time; a run that was stopped goes on from there.
 
@@ -83,6 +84,7 @@ def evaluate(
         folder: of the prepared games.
         cache: a folder; there is a file for each task, named after it and a digest of everything it depends on.
         layouts: the kitchens to use; all by default.
+        only_kept: fit nothing, and leave out what the cache does not have in full.
     """
     cache = Path(cache)
     provenance = read_provenance(folder)
@@ -92,6 +94,10 @@ def evaluate(
     rollouts = KitchenPeople(str(folder), used, history=LONG_HISTORY).rollouts
     found = {task: _kept(path, len(rollouts)) for task, path in paths.items()}
     missing = [task for task, measured in found.items() if measured is None]
+    if only_kept:
+        incomplete = {(task.model, task.protocol, task.seed) for task in missing}
+        names = [task for task in names if (task.model, task.protocol, task.seed) not in incomplete]
+        missing = []
     bar = tqdm(sorted(missing, key=_data), unit="fit", disable=None)
     data_of: tuple[object, KitchenPeople] | None = None
     for task in bar:

@@ -38,6 +38,7 @@ def main() -> None:
     )
     parser.add_argument("--data", type=Path, default=DATA, help="prepared games; the default is prepared if missing")
     parser.add_argument("--cache", type=Path, default=Path("lightning_logs/evaluation"), help="folder of finished fits")
+    parser.add_argument("--kept", action="store_true", help="fit nothing: a table of what the cache has")
     parser.add_argument("--quick", action="store_true", help="two kitchens, one epoch: to see that it runs")
     options = parser.parse_args()
     unknown = [name for name in options.models if name not in names]
@@ -62,7 +63,10 @@ def main() -> None:
         options.data,
         options.cache,
         layouts[:2] if options.quick else layouts,
+        options.kept,
     )
+    if not results.sums:
+        raise InputError(f"{options.cache}: --kept: there is nothing of these models; leave the option out to fit them")
     paths = write_report(options.out, results, rows, against, shlex.join(["scripts/evaluate.py", *sys.argv[1:]]))
     print(paths[0].read_text())
     print("Written:", *paths)

@@ -100,6 +100,19 @@ def test_a_stopped_run_goes_on_where_it_stopped(prepared_2020: Path, tmp_path: P
         assert torch.equal(sums, again.sums[key])
 
 
+def test_what_is_not_kept_in_full_can_be_left_out(prepared_2020: Path, tmp_path: Path) -> None:
+    recorder = Recorder()
+    model = {"model": Contender(recorder.fit)}
+    evaluate(model, ["layout"], [0], prepared_2020, tmp_path)
+    kept = sorted(tmp_path.iterdir())
+    evaluate(model, ["layout"], [1], prepared_2020, tmp_path)
+    next(path for path in tmp_path.iterdir() if path not in kept).unlink()
+    recorder.fits.clear()
+    found = evaluate(model, ["rollout", "layout"], [0, 1], prepared_2020, tmp_path, only_kept=True)
+    assert list(found.sums) == [("model", "layout", 0)]
+    assert not recorder.fits
+
+
 def test_other_settings_data_or_kitchens_are_fitted_anew(prepared_2020: Path, tmp_path: Path) -> None:
     one = {"previous": contenders()["previous-action"]}
     evaluate(one, ["rollout"], [0], prepared_2020, tmp_path)
