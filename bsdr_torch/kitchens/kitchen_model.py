@@ -140,6 +140,9 @@ class KitchenModel(KitchenPredictor):
         self.phi_beta = MLPFeatures((NUM_FEATURES,), beta_width, 64)
         self.rationality = Rationality(rationality, people, self.phi_R.width, beta_width, "exp", "mean_one")
         nn.init.zeros_(self.rationality.raw_theta_R)
+        # A constant added to the cost changes no plan, but turns rationality around where it turns the sign of the
+        # cost: that a step costs something is a convention, like the mean of beta.
+        nn.init.ones_(self.rationality.raw_theta_R[-1:].detach())
         differ = MODELS[rationality].by_human
         self.values = ValueNetwork(hidden, people, rank * differ, dropout)
         self.engine: Engine = Neural(self)
