@@ -6,8 +6,10 @@ and none of the features that their rationality depends on.
 
 from __future__ import annotations
 
+import itertools
 import tempfile
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -19,6 +21,7 @@ from bsdr_torch.experiments import kitchen_recovery_report
 from bsdr_torch.experiments.reporting import Finding
 from bsdr_torch.experiments.running import Record, Run, run_cases
 from bsdr_torch.experiments.statistics import rank_correlation
+from bsdr_torch.kitchens.engines import Exact
 from bsdr_torch.kitchens.kitchen_model import KitchenModel
 from bsdr_torch.kitchens.outlook import outlook, view
 from bsdr_torch.kitchens.predicting import fit
@@ -28,7 +31,7 @@ from bsdr_torch.worlds.overcooked import unique_states
 
 STEPS = 60  # of a game
 HELD_OUT = 10  # games of each person that no fit sees
-LEARNING_RATE = 3e-2  # of fits with exact plans
+LEARNING_RATE, TOLERANCE = 3e-2, 1e-3  # of fits with exact plans
 LEVEL, DEPENDENCE = 0.5, 0.7  # standard deviations of log beta: between people, and of each situation's effect on each
 
 
@@ -65,53 +68,54 @@ def run(settings: Run) -> list[Finding]:
 
 def cases(quick: bool, seeds: int) -> list[Case]:
     """BSDR over amounts of data; every model on the most of it, and on the control; learned cost; the neural engine."""
-    humans, amounts, steps = (6, (40,), 40) if quick else (12, (10, 40, 160), 80)
-    models: tuple[RationalityKind, ...] = ("br", "br_per_human", "bsdr")
+    humans, amounts, steps = (6, (60,), 50) if quick else (12, (10, 30, 80), 120)
+    models: tuple[RationalityKind, ...] = ("br", "bsdr") if quick else ("br", "br_per_human", "bsdr")
     found = []
     for seed in range(seeds):
-        for games in amounts[:-1]:
-            found.append(Case("state-dependent", "exact", "bsdr", "events", humans, games, seed, steps))
-        for people in ("state-dependent", "alike"):
-            for model in models:
-                found.append(Case(people, "exact", model, "events", humans, amounts[-1], seed, steps))
+        found += [
+            Case("state-dependent", "exact", "bsdr", "events", humans, games, seed, steps) for games in amounts[:-1]
+        ]
+        for people, model in itertools.product(("state-dependent", "alike"), models):
+            found.append(Case(people, "exact", model, "events", humans, amounts[-1], seed, steps))
         if not quick:
             found.append(Case("state-dependent", "exact", "bsdr", "learned", humans, amounts[-1], seed, steps))
-            found.append(Case("state-dependent", "neural", "bsdr", "learned", humans, amounts[1], seed, 25))
+            found.append(Case("state-dependent", "neural", "bsdr", "learned", humans, amounts[1], seed, 12))
     return found
 
 
 def run_case(case: Case) -> list[Record]:
     """Simulates the people of a case, fits its model to them and scores it; see `scores`."""
-    people = simulated(case)
+    people = simulated(case.people, case.humans, case.seed)
     data = watched(people, case.games, torch.Generator().manual_seed(9500 + case.seed))
     torch.manual_seed(case.seed)
     # Nothing that people do depends on what they did before, or on who they are but for beta.
     options: dict[str, Any] = {"history": 0, "identity": False, "habit_hidden": [16], "habit_dropout": 0.0}
     if case.engine == "exact":
-        options |= {"hidden": [64], "rank": 1, "made_up": 1, "width": 32}
+        options |= {"hidden": [64], "rank": 1, "made_up": 1, "width": 32}  # what plans do not need is kept small
     model = KitchenModel(
         data.specs,
         data.humans,
         data.named,
         case.model,
         case.reward,  # type: ignore[arg-type]  # checked by the model
-        planner=case.engine,  # type: ignore[arg-type]
         partner_hidden=[],
         discount=people.discount,
         **options,
     )
     know_the_partner(model)
     if case.engine == "exact":
+        model.engine = Exact(model, {people.graph.layout.name: people.graph}, model.engine, TOLERANCE)
         fit_exactly(model, data, people, case.fit_steps)
     else:
         fit(model, data, case.fit_steps, patience=case.fit_steps)
     return [scores(model, data, people)]
 
 
-def simulated(case: Case) -> SimulatedPeople:
+@lru_cache(maxsize=2)
+def simulated(kind: str, humans: int, seed: int) -> SimulatedPeople:
     """The people of a case: the same for every model, engine and amount of data."""
-    level, dependence = (0.0, 0.0) if case.people == "alike" else (LEVEL, DEPENDENCE)
-    return draw_people(case.humans, level, dependence, torch.Generator().manual_seed(9000 + case.seed))
+    level, dependence = (0.0, 0.0) if kind == "alike" else (LEVEL, DEPENDENCE)
+    return draw_people(humans, level, dependence, torch.Generator().manual_seed(9000 + seed))
 
 
 def watched(people: SimulatedPeople, games: int, generator: torch.Generator) -> KitchenPeople:
