@@ -32,6 +32,13 @@ AIM = 0.8
 MODELS = ("br", "br_per_human", "bsdr")
 KINDS = {"state-dependent": "β depends on person and state", "alike": "all alike: control"}
 UNIT = " nats per step"
+MEASURES = {
+    "beta_rank": "ranks: people and states",
+    "beta_rank_of_people": "people, in a state",
+    "beta_rank_of_states": "states, about a person's mean",
+    "beta_spread": "spread of log β",
+    "true_spread": "true spread",
+}
 
 
 def write(settings: Run, records: Sequence[Record]) -> list[Finding]:
@@ -59,7 +66,12 @@ def findings(records: Sequence[Record]) -> list[Finding]:
         here = chosen(records, engine=engine, reward=reward)
         if here:
             found.append(Finding(_rank_sentence(here, who)))
-    for other in ("br_per_human", "br"):
+    states = shown(level(chosen(people, model="bsdr"), "beta_rank_of_states"))
+    found.append(Finding(f"about each person's own mean, which leaves what depends on the state, it is {states}"))
+    if chosen(people, model="br_per_human"):
+        alone = shown(level(chosen(people, model="br_per_human"), "beta_rank"))
+        found.append(Finding(f"one β for each person, BR per person, comes to a rank correlation of {alone}"))
+    for other in [model for model in ("br_per_human", "br") if chosen(people, model=model)]:
         words = model_difference(people, "bsdr", other, "excess").sentence(
             "the cross-entropy of BSDR", f"that of {NAMES[other]}", "is higher than", "is lower than", 4, UNIT
         )
@@ -132,6 +144,8 @@ def excess_figure(records: Sequence[Record]) -> Figure:
     for axis, (kind, title) in zip(axes, KINDS.items(), strict=True):
         for number, model in enumerate(MODELS):
             here = chosen(compared(records, kind), model=model)
+            if not here:
+                continue
             value = level(here, "excess")
             style = STYLES[model] | {"linestyle": "none", "capsize": 4, "label": NAMES[model]}
             axis.errorbar([number], [value.mean], [[reach] for reach in value.reach], **style)
@@ -146,46 +160,26 @@ def excess_figure(records: Sequence[Record]) -> Figure:
     return figure
 
 
+def _cross_entropy(records: Sequence[Record]) -> str:
+    return shown(level(records, "cross_entropy"), 4) if records else "not fitted"
+
+
 def _text(settings: Run, records: Sequence[Record], found: list[Finding]) -> str:
-    bsdr = chosen(records, people="state-dependent", model="bsdr")
-    keys = list(dict.fromkeys((r["engine"], r["reward"], r["humans"], r["decisions"]) for r in bsdr))
-    recovered = table(
-        [
-            "plans",
-            "cost",
-            "people",
-            "decisions of each",
-            "β: people and states",
-            "β: people, in a state",
-            "spread of log β",
-            "true spread",
-            "excess",
-        ],
-        [
-            [
-                engine,
-                reward,
-                f"{humans}",
-                f"{decisions:,}",
-                *(
-                    shown(
-                        level(chosen(bsdr, engine=engine, reward=reward, humans=humans, decisions=decisions), measure)
-                    )
-                    for measure in ("beta_rank", "beta_rank_of_people", "beta_spread", "true_spread")
-                ),
-                shown(
-                    level(chosen(bsdr, engine=engine, reward=reward, humans=humans, decisions=decisions), "excess"), 4
-                ),
-            ]
-            for engine, reward, humans, decisions in keys
-        ],
-    )
+    people = [r for r in chosen(records, people="state-dependent") if r["model"] != "br"]
+    kinds = ("model", "engine", "reward", "humans", "decisions")
+    rows = []
+    for key in dict.fromkeys(tuple(record[field] for field in kinds) for record in people):
+        here = chosen(people, **dict(zip(kinds, key, strict=True)))
+        ranks = [shown(level(here, measure), 2) for measure in MEASURES]
+        rows.append([NAMES[key[0]], *key[1:3], *(f"{n:,}" for n in key[3:]), *ranks, shown(level(here, "excess"), 4)])
+    header = ["model", "plans", "cost", "people", "decisions of each", *MEASURES.values(), "excess"]
+    recovered = table(header, rows)
     models = table(
         ["people", *(NAMES[model] for model in MODELS), "own policies", "mean policy, less own"],
         [
             [
                 title,
-                *(shown(level(chosen(compared(records, kind), model=m), "cross_entropy"), 4) for m in MODELS),
+                *(_cross_entropy(chosen(compared(records, kind), model=m)) for m in MODELS),
                 shown(level(compared(records, kind), "truth"), 4),
                 shown(level(compared(records, kind), "unaware"), 4),
             ]
@@ -221,8 +215,9 @@ that turns negative turns the order of people around; `KitchenModel` therefore s
 
 ![amounts](amounts.png)
 
-Rank correlations of learned and true beta: over all people and all visited states, and over people in each state, in \
-the mean over states. Spreads are standard deviations of log beta. The excess is the cross-entropy of held-out games \
+Rank correlations of learned and true beta: over all people and all visited states; over people in each state, in the \
+mean over states; and over people and states after the mean of log beta over states is taken from each person, which \
+leaves how a person's rationality depends on the state and nothing for BR per person to find. Spreads are standard deviations of log beta. The excess is the cross-entropy of held-out games \
 above that of the people's own policies, in nats per step.
 
 {recovered}

@@ -108,8 +108,9 @@ def rank_correlation(one: Tensor, other: Tensor) -> float:
 
 
 def _ranks(values: Tensor) -> Tensor:
-    _, place, count = values.unique(return_inverse=True, return_counts=True)
-    return (count.cumsum(0) - (count + 1) / 2.0)[place].double()
+    _, place, count = torch.unique(values, return_inverse=True, return_counts=True)
+    ranks: Tensor = (count.cumsum(0) - (count + 1) / 2.0)[place].double()
+    return ranks
 
 
 class GroupTest(NamedTuple):

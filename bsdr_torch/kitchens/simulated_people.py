@@ -80,7 +80,7 @@ class SimulatedPeople:
     @cached_property
     def cost(self) -> Tensor:
         """c(s), `[S]`."""
-        more = sum(weight * self._feature(name) for name, weight in _COSTS_MORE.items())
+        more = torch.stack([weight * self._feature(name) for name, weight in _COSTS_MORE.items()]).sum(0)
         return self.cost_scale * (_STEP_COST + more)
 
     @cached_property
