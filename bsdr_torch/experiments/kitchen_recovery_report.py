@@ -217,8 +217,8 @@ that turns negative turns the order of people around; `KitchenModel` therefore s
 
 Rank correlations of learned and true beta: over all people and all visited states; over people in each state, in the \
 mean over states; and over people and states after the mean of log beta over states is taken from each person, which \
-leaves how a person's rationality depends on the state and nothing for BR per person to find. Spreads are standard deviations of log beta. The excess is the cross-entropy of held-out games \
-above that of the people's own policies, in nats per step.
+leaves how a person's rationality depends on the state. Spreads are standard deviations of log beta. The excess is the \
+cross-entropy of held-out games above that of the people's own policies, in nats per step.
 
 {recovered}
 
