@@ -1,4 +1,4 @@
-"""Recovery in a kitchen: is the rationality of simulated people found, with learned features and as on real people?
+"""Recovery in a kitchen: is the rationality of simulated people found, with learned features?
 
 People act by the rule of BSDR in a small kitchen, with known cost and known beta_i(s); `KitchenModel` sees their games
 and none of the features that their rationality depends on.
@@ -67,8 +67,8 @@ def run(settings: Run) -> list[Finding]:
 
 def cases(quick: bool, seeds: int) -> list[Case]:
     """For each seed: every model with all data, BSDR with less of it, and the control."""
-    humans, steps = (8, 60) if quick else (12, 160)
-    less, games = 10, 30
+    humans, games, steps = (6, 60, 40) if quick else (12, 100, 160)
+    less = 30
     found = []
     for seed in range(seeds):
         of_people: list[tuple[RationalityKind, str, int]] = [("bsdr", "events", games), ("br", "events", games)]

@@ -8,7 +8,7 @@ from bsdr_torch.experiments.statistics import rank_correlation
 
 
 def test_rationality_of_people_in_a_kitchen_is_recovered_with_learned_features() -> None:
-    (found,) = run_case(Case("state-dependent", "exact", "bsdr", "events", humans=12, games=30, seed=0, fit_steps=100))
+    (found,) = run_case(Case("state-dependent", "exact", "bsdr", "events", humans=12, games=100, seed=0, fit_steps=100))
     assert found["beta_rank"] > 0.8
     assert found["excess"] < 0.15 * found["unaware"]
 
