@@ -121,6 +121,7 @@ def test_predictions_are_written_for_every_decision(trained, tmp_path: Path) -> 
 
 SECTIONS = {
     "recovery": "The paper's figure, How much data it takes, Against the other rationality models, One human",
+    "kitchen_recovery": "How well rationality is recovered, Against the other rationality models",
     "shared_goals": "Distances, Permutation tests, All numbers",
     "reward_generalization": "Regret, Returns, All worlds together, World by world, 20 people",
     "action_prediction": "Cross-entropy, Differences",
@@ -137,7 +138,8 @@ def test_all_experiments_write_their_reports(tmp_path: Path) -> None:
     for name, sections in SECTIONS.items():
         folder = tmp_path / "results" / name
         records[name] = json.loads((folder / "results.json").read_text())
-        assert all(record["converged"] for record in records[name]), name
+        # Networks are trained for a number of steps; all other fits go on until their gradient vanishes.
+        assert name == "kitchen_recovery" or all(record["converged"] for record in records[name]), name
         report = (folder / "report.md").read_text()
         assert f"`scripts/experiment.py {name} --out DIR --quick`" in report
         for section in ("What was found", *sections.split(", ")[:3]):
@@ -165,6 +167,9 @@ def check_effects(records: dict[str, list[dict[str, Any]]]) -> None:
     assert mean("recovery", "theta_R_cosine", people="state-dependent", model="bsdr", **people) > 0.99
     assert gain("recovery", "heldout_gap", people="state-dependent", **people) < -0.01
     assert gain("recovery", "heldout_gap", people="constant", **people) < 0.005
+    assert mean("kitchen_recovery", "beta_rank", people="state-dependent", model="bsdr") > 0.3
+    assert gain("kitchen_recovery", "excess", "br", people="state-dependent") < -0.02
+    assert abs(gain("kitchen_recovery", "excess", "br", people="alike")) < 0.02
     for measure in ("distance", "regret"):
         assert mean("shared_goals", "effect", goals="shared", measure=measure) > 0.3
         assert abs(mean("shared_goals", "effect", goals="own", measure=measure)) < 0.2

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from bsdr_torch.experiments import (
     action_prediction,
     goal_inference,
+    kitchen_recovery,
     online_adaptation,
     recovery,
     reward_generalization,
@@ -28,6 +29,9 @@ class Experiment(NamedTuple):
 
 EXPERIMENTS = {
     "recovery": Experiment("Can the parameters of people be found from their rollouts?", recovery.run),
+    "kitchen_recovery": Experiment(
+        "Can the rationality of people in a kitchen be found, with learned features?", kitchen_recovery.run
+    ),
     "shared_goals": Experiment("Do the rewards of people with the same task agree?", shared_goals.run),
     "reward_generalization": Experiment("Is the learned cost good to act by?", reward_generalization.run),
     "action_prediction": Experiment("Which model predicts what people do next?", action_prediction.run),
@@ -58,9 +62,9 @@ brackets are 95 % intervals over seeds, and where the interval of a difference c
 and claims nothing. A control is a comparison in which there is nothing to find.
 
 The people of online_adaptation are real. All others are simulated, by the rule of BSDR and with the features that \
-the models are given; only in action_prediction some act by another rule. What is found of them says what can be \
-learned if people are like that, and how much there is to lose by ignoring it; it does not say that people are like \
-that.
+the models are given; only in action_prediction some act by another rule, and in kitchen_recovery the models have to \
+find the features. What is found of them says what can be learned if people are like that, and how much there is to \
+lose by ignoring it; it does not say that people are like that.
 
 {chr(10).join(sections)}"""
     write_text(settings.out / "README.md", text)

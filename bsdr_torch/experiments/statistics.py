@@ -94,6 +94,25 @@ def sign_flip_p(differences: Sequence[float]) -> float:
     return float((means >= means[0] * (1 - 1e-9)).double().mean())
 
 
+def rank_correlation(one: Tensor, other: Tensor) -> float:
+    """Spearman's: the correlation of ranks, with the mean rank for those that tie; 0 if all of either tie.
+
+    Example:
+        >>> round(rank_correlation(torch.tensor([1.0, 2.0, 5.0]), torch.tensor([0.1, 0.3, 0.2])), 3)
+        0.5
+    """
+    ranks = torch.stack([_ranks(one), _ranks(other)])
+    centred = ranks - ranks.mean(1, keepdim=True)
+    size = float(centred.norm(dim=1).prod())
+    return float(centred[0] @ centred[1]) / size if size else 0.0
+
+
+def _ranks(values: Tensor) -> Tensor:
+    _, place, count = torch.unique(values, return_inverse=True, return_counts=True)
+    ranks: Tensor = (count.cumsum(0) - (count + 1) / 2.0)[place].double()
+    return ranks
+
+
 class GroupTest(NamedTuple):
     """Whether groups differ: how much closer to one another the members of a group are than those of two groups.
 
