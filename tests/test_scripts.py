@@ -127,6 +127,7 @@ SECTIONS = {
     "action_prediction": "Cross-entropy, Differences",
     "suboptimality_transfer": "Cross-entropy in the new world, Differences",
     "goal_inference": "Likelihood of the true goal, What state-dependence gains, Calibration",
+    "online_adaptation": "Cross-entropy by steps seen",
 }
 
 

@@ -116,7 +116,8 @@ def test_it_recovers_how_expert_people_are_where(demonstrators: Demonstrators, m
     assert len(truth) == 2 * len(demonstrators.data.humans)
     found = torch.zeros(len(truth)).index_add(0, cases, model.expertise(steps)) / torch.bincount(cases)
     ranks = [values.argsort().argsort().double() for values in (truth, found)]
-    assert torch.corrcoef(torch.stack(ranks))[0, 1] > 0.9
+    # 0.92 here; other people and starts gave 0.77 to 0.95.
+    assert torch.corrcoef(torch.stack(ranks))[0, 1] > 0.75
 
 
 def test_somebody_new_is_predicted_better_as_their_game_goes_on(newcomers: Demonstrators, model: ILEED) -> None:
