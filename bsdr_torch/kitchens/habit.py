@@ -70,9 +70,9 @@ class HabitNetwork(nn.Module):
         out = self.network[1:](first)
         log_base = turned_back(out[:, :NUM_ACTIONS], symmetry)
         change = turned_back(out[:, NUM_ACTIONS:-2], symmetry)
-        return Habit(
-            log_base, log_base + change, out[:, -2] - 1, out[:, -1].clamp(-_MOST_LOG_ATTENTION, _MOST_LOG_ATTENTION)
-        )
+        # Attention that has no history to depend on would be a second name for the scale of the reward.
+        log_attention = out[:, -1].clamp(-_MOST_LOG_ATTENTION, _MOST_LOG_ATTENTION) * (self.history > 0)
+        return Habit(log_base, log_base + change, out[:, -2] - 1, log_attention)
 
 
 def turn_history(history: Tensor, symmetry: Tensor) -> Tensor:
