@@ -29,6 +29,7 @@ def test_habit_turns_with_the_person(history: torch.Tensor) -> None:
         turned = turn_history(history, torch.full((len(history),), symmetry))
         there = habit(turned, who, where)
         torch.testing.assert_close(there.pause, here.pause)
+        torch.testing.assert_close(there.log_attention, here.log_attention)
         expected = turn_action_values(here.log_base, symmetry)
         torch.testing.assert_close(there.log_base[both_ways], expected[both_ways])
 
@@ -56,3 +57,11 @@ def test_a_long_history_is_summed_up() -> None:
     assert since_interact.argmax(1).tolist() == [10, 20]
     torch.testing.assert_close(changes[:, 0], torch.tensor([2 / 19, 0.0]))
     assert encode_history(past[:, :4]).shape == (2, history_width(4)) == (2, 28)
+
+
+def test_attention_depends_on_the_past_and_without_one_it_is_full(history: torch.Tensor) -> None:
+    who, where = torch.zeros(len(history), dtype=torch.int64), torch.zeros(len(history), dtype=torch.int64)
+    seeing = HabitNetwork(12, num_humans=2, num_layouts=1, hidden=[16], dropout=0.0)
+    assert float(seeing(history, who, where).log_attention.std()) > 0
+    blind = HabitNetwork(0, num_humans=2, num_layouts=1, hidden=[16], dropout=0.0)
+    assert not bool(blind(history[:, :0], who, where).log_attention.any())
