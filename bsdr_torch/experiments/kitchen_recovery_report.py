@@ -197,9 +197,9 @@ them; its mean over people is 1 in every state. Their plans solve the Bellman eq
 games of 60 steps are sampled step by step.
 
 `KitchenModel`, the model for real people, learns from the games. It is given none of these situations: the features \
-of its beta are a network of everything in the kitchen, as on real people. Its cost is linear in task events, its plans \
-are exact, and all data are fitted at once, for a number of steps; the plans of a network, which real people get, are \
-not tried here. Held-out games are other games of the same people. The control are people whose beta is 1.
+of its beta are a network of everything in the kitchen, as on real people. Its cost is linear in task events, its \
+plans are exact, and all data are fitted at once, for a number of steps; the plans of a network, which real people \
+get, are not tried here. Held-out games are other games of the same people. The control are people whose beta is 1.
 
 What cannot be found: a constant that is added to the reward of a person changes none of their plans. So where beta c \
 is known up to a constant for each person, the convention that the mean of beta is 1 leaves a family of betas. A cost \
