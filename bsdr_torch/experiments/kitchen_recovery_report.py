@@ -203,13 +203,13 @@ get, are not tried here. Held-out games are other games of the same people. The 
 
 What cannot be found: a constant that is added to the reward of a person changes none of their plans. So where beta c \
 is known up to a constant for each person, the convention that the mean of beta is 1 leaves a family of betas. A cost \
-that turns negative turns the order of people around. `KitchenModel` starts from a positive cost, which makes that \
-rarer and does not rule it out: a negative rank correlation in results.json is such a fit.
+that turns negative turns the order of people around. `KitchenModel` starts from a positive cost, which does not keep \
+it positive: the signs of the fitted costs were not recorded, and a negative rank correlation may come from there.
 
-How this was chosen: the kitchen, its cost, the amounts of data and the steps of the fits were settled in trials that \
-looked at the recovered beta, some of them on the people of the first seed. With a cost that hardly varies, with fewer \
-people or less data, beta was recovered less well. So this says that recovery is possible, not that it is to be \
-expected.
+How this was chosen: the kitchen, its cost, the amounts of data and the steps of the fits were settled in about twenty \
+single trials that looked at the recovered beta, some of them on the people of the first seed, and most came to less \
+than what is reported. They changed several things at a time, so they do not tell which of them matter. This says \
+that recovery is possible here, not that it is to be expected elsewhere.
 
 {READING}
 
