@@ -140,10 +140,12 @@ def figure(results: Results) -> Figure:
     """Cross-entropy of each model with its standard error, a panel for each protocol."""
     protocols = list(dict.fromkeys(protocol for _, protocol, _ in results.sums))
     models = list(dict.fromkeys(model for model, _, _ in results.sums))
+    if len(models) > 1 and "uniform" in models:  # so far off that the others could not be told apart
+        models.remove("uniform")
     drawing = Figure(figsize=(3 + 3 * len(protocols), 1.5 + 0.25 * len(models)), layout="constrained")
     panels = drawing.subplots(1, len(protocols), sharex=True, sharey=True, squeeze=False)[0]
     for panel, protocol in zip(panels, protocols, strict=True):
-        rows = _by_model(results, protocol)
+        rows = {model: seeds for model, seeds in _by_model(results, protocol).items() if model in models}
         places = [models.index(model) for model in rows]
         heights = [float(_scores(results, _mean(seeds))["ce"]) for seeds in rows.values()]
         errors = [standard_error(_losses(seeds), results.rollouts) for seeds in rows.values()]
