@@ -11,6 +11,7 @@ from torch import Tensor
 
 from bsdr_torch.baselines.cloning import Cloning
 from bsdr_torch.baselines.frequencies import KitchenFrequencies, uniform
+from bsdr_torch.baselines.self_play import SelfPlay, teach
 from bsdr_torch.data.decisions import Decisions
 from bsdr_torch.data.kitchen_people import KitchenPeople
 from bsdr_torch.kitchens.kitchen_model import KitchenModel
@@ -21,6 +22,7 @@ from bsdr_torch.worlds.overcooked import NUM_ACTIONS
 
 HISTORY, LONG_HISTORY = 8, 32
 DROPOUT = {64: 0.1, 256: 0.3}  # by width; few others were tried, judged by the validation part
+TAUGHT = "lightning_logs/taught"  # where those who learn by playing are kept: one player serves all protocols
 
 
 class Predicts(Protocol):
@@ -79,6 +81,10 @@ def contenders(quick: bool = False) -> dict[str, Contender]:
             for identity in (False, True):
                 name = f"cloning-{width}{memory}{'-id' * identity}"
                 add(name, "Cloning", hidden=[width, width], dropout=dropout, identity=identity, **sees)
+    practice = {"iterations": 1, "games": 2, "folder": None} if quick else {"folder": TAUGHT}
+    for tempered, fitted_on in ((False, "nothing"), (True, "train")):
+        name = "self-play" + "-tempered" * tempered
+        found[name] = Contender(_self_play, {"tempered": tempered, **practice}, fitted_on=fitted_on)
     planner = {"history": LONG_HISTORY, "identity": True}
     for rationality in MODELS:
         add(rationality, "KitchenModel", rationality=rationality, **planner)
@@ -97,6 +103,13 @@ def _uniform(data: KitchenPeople, seed: int) -> Predicts:
 
 def _count(data: KitchenPeople, seed: int, after_own_last: bool) -> Predicts:
     return KitchenFrequencies(data, after_own_last)
+
+
+def _self_play(data: KitchenPeople, seed: int, folder: str | None, **settings: Any) -> Predicts:
+    model = teach(SelfPlay(data.specs, data.humans, data.named, **settings), seed, folder)
+    if model.tempered:
+        model.fit_temperature(data)
+    return model
 
 
 def _train(data: KitchenPeople, seed: int, model: str, max_epochs: int, **settings: Any) -> Predicts:

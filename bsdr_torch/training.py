@@ -19,6 +19,7 @@ from torch import Tensor
 
 from bsdr_torch.baselines.cloning import Cloning
 from bsdr_torch.baselines.frequencies import ActionFrequencies, uniform
+from bsdr_torch.baselines.self_play import SelfPlay
 from bsdr_torch.data.grid_people import RolloutData, StepBatch
 from bsdr_torch.data.kitchen_people import KitchenPeople
 from bsdr_torch.errors import InputError
@@ -31,7 +32,7 @@ from bsdr_torch.recovery import TrueModel
 from bsdr_torch.saved_models import SavedModel, read_model
 
 # What can be named on the command line has to be imported.
-MODELS: tuple[type[SavedModel], ...] = (HumanModel, KitchenModel, Cloning)
+MODELS: tuple[type[SavedModel], ...] = (HumanModel, KitchenModel, Cloning, SelfPlay)
 _DATA = ("SimulatedPeople", "RecordedPeople", "KitchenPeople")
 _FROM_DATA = ("worlds", "humans", "named")
 
