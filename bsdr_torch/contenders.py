@@ -13,6 +13,7 @@ from torch import Tensor
 from bsdr_torch.baselines.cloning import Cloning
 from bsdr_torch.baselines.frequencies import KitchenFrequencies, uniform
 from bsdr_torch.baselines.ileed import ILEED, OnlineILEED
+from bsdr_torch.baselines.self_play import SelfPlay, teach
 from bsdr_torch.data.decisions import Decisions
 from bsdr_torch.data.kitchen_people import KitchenPeople
 from bsdr_torch.data.splits import PROTOCOLS, Protocol
@@ -24,6 +25,7 @@ from bsdr_torch.worlds.overcooked import NUM_ACTIONS
 
 HISTORY, LONG_HISTORY = 8, 32
 DROPOUT = {64: 0.1, 256: 0.3}  # by width, of cloning; of 0.1, 0.3 and 0.5 the best on validation for the wide one
+TAUGHT = "lightning_logs/taught"  # where those who learn by playing are kept: one player serves all protocols
 
 # How planners are trained. Under `human` they are asked about nobody whom they know, so that who acts is hidden half of
 # the time; what is for a new kitchen is not to fit the known ones too closely.
@@ -113,6 +115,10 @@ def contenders(quick: bool = False) -> dict[str, Contender]:
         add(f"ileed{memory}", ileed)
         # Whoever trained has an omega already.
         add(f"ileed{memory}-online", ileed, _train_online, protocols=("human",))
+    practice = {"iterations": 1, "games": 2, "folder": None} if quick else {"folder": TAUGHT}
+    for tempered, fitted_on in ((False, "nothing"), (True, "train")):
+        name = "self-play" + "-tempered" * tempered
+        found[name] = Contender(_self_play, {"tempered": tempered, **practice}, fitted_on=fitted_on)
     under = {protocol: options | {"max_epochs": 1} if quick else options for protocol, options in _PLANNERS.items()}
     for rationality in MODELS:
         planner = {"model": "KitchenModel", "rationality": rationality, "history": LONG_HISTORY, "identity": True}
@@ -132,6 +138,13 @@ def _uniform(data: KitchenPeople, seed: int) -> Predicts:
 
 def _count(data: KitchenPeople, seed: int, after_own_last: bool) -> Predicts:
     return KitchenFrequencies(data, after_own_last)
+
+
+def _self_play(data: KitchenPeople, seed: int, folder: str | None, **settings: Any) -> Predicts:
+    model = teach(SelfPlay(data.specs, data.humans, data.named, **settings), seed, folder)
+    if model.tempered:
+        model.fit_temperature(data)
+    return model
 
 
 def _train(data: KitchenPeople, seed: int, model: str, under: dict[str, dict[str, Any]], **settings: Any) -> Predicts:

@@ -20,6 +20,7 @@ _CLASSES = {
     "KitchenModel": "bsdr_torch.kitchens.kitchen_model",
     "Cloning": "bsdr_torch.baselines.cloning",
     "ILEED": "bsdr_torch.baselines.ileed",
+    "SelfPlay": "bsdr_torch.baselines.self_play",
 }
 
 

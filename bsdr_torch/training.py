@@ -20,6 +20,7 @@ from torch import Tensor
 from bsdr_torch.baselines.cloning import Cloning
 from bsdr_torch.baselines.frequencies import ActionFrequencies, uniform
 from bsdr_torch.baselines.ileed import ILEED
+from bsdr_torch.baselines.self_play import SelfPlay
 from bsdr_torch.data.grid_people import RolloutData, StepBatch
 from bsdr_torch.data.kitchen_people import KitchenPeople
 from bsdr_torch.errors import InputError
@@ -32,7 +33,7 @@ from bsdr_torch.recovery import TrueModel
 from bsdr_torch.saved_models import SavedModel, read_model
 
 # What can be named on the command line has to be imported.
-MODELS: tuple[type[SavedModel], ...] = (HumanModel, KitchenModel, Cloning, ILEED)
+MODELS: tuple[type[SavedModel], ...] = (HumanModel, KitchenModel, Cloning, ILEED, SelfPlay)
 _DATA = ("SimulatedPeople", "RecordedPeople", "KitchenPeople")
 _FROM_DATA = ("worlds", "humans", "named")
 

@@ -1,0 +1,284 @@
+"""Self-play: the policy that two copies of one player learn by themselves, with soups served as their only reward.
+
+It knows nothing of people. It predicts that a person plays as well as it does.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from abc import abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import nll_loss
+
+from bsdr_torch.baselines.kitchen_games import KitchenGames
+from bsdr_torch.baselines.ppo import Practice, improve, play
+from bsdr_torch.data.decisions import Decisions
+from bsdr_torch.data.kitchen_people import KitchenPeople
+from bsdr_torch.data.prepared import layout_to_json
+from bsdr_torch.kitchens.networks import multilayer_perceptron
+from bsdr_torch.kitchens.outlook import NUM_FEATURES
+from bsdr_torch.kitchens.predicting import KitchenPredictor
+from bsdr_torch.worlds.overcooked import NUM_ACTIONS, Layout, encode_features
+
+SOUP = 20.0  # what one earns; the critics count in soups
+_TIMID = 0.01  # the size of the last layer at first, so that all actions are tried
+_TEMPERATURES = torch.linspace(-2, 4, 61).exp()
+_ROWS_AT_ONCE = 16384
+
+
+class SelfTaught(KitchenPredictor):
+    """A model that learns by playing, a player for each kitchen. Batches of people only say which kitchen is next.
+
+    Args:
+        worlds: the kitchens as plain data (`KitchenPeople.specs`); the checkpoint carries them.
+        humans: the ids of all people.
+        named: as for all models; it makes no difference here.
+        iterations: for how many fragments of play each player practises; then they are done.
+        games: how many are played at once.
+        horizon: steps of a game.
+        shaped: the share of the iterations in which the rewards on the way to a soup fade away.
+        practice: how to learn, see `Practice`.
+    """
+
+    after_practice: ClassVar[tuple[str, ...]] = ()  # the settings that make no difference to what is learned
+
+    def __init__(
+        self,
+        worlds: list[dict[str, Any]],
+        humans: list[str],
+        named: list[str],
+        iterations: int,
+        games: int,
+        horizon: int,
+        shaped: float,
+        practice: dict[str, Any],
+    ) -> None:
+        super().__init__(worlds, humans, named)
+        self.iterations, self.num_games, self.horizon, self.shaped = iterations, games, horizon, shaped
+        self.practice = Practice(**practice)
+        self.players = nn.ModuleDict({name: self.player() for name in self.layouts})
+        self.practised = nn.ParameterDict(
+            {name: nn.Parameter(torch.zeros((), dtype=torch.int64), requires_grad=False) for name in self.layouts}
+        )
+        self.automatic_optimization = False
+        self._games: dict[str, KitchenGames] = {}
+
+    @abstractmethod
+    def player(self) -> nn.Module:
+        """A new player for a kitchen."""
+
+    @abstractmethod
+    def practise_once(
+        self, layout: Layout, optimizers: list[torch.optim.Optimizer], practice: Practice, generator: torch.Generator
+    ) -> dict[str, float]:
+        """Plays and learns for one iteration; returns what happened, by name."""
+
+    def optimizers_of(self, players: list[nn.Module]) -> list[torch.optim.Optimizer]:
+        """One Adam for all that the players are made of."""
+        return [torch.optim.Adam([p for player in players for p in player.parameters()], self.practice.learning_rate)]
+
+    def progress(self, iterations: int) -> float:
+        """The share of the practice that is done after so many iterations."""
+        return iterations / self.iterations
+
+    def games(self, layout: Layout) -> KitchenGames:
+        """The games of a kitchen that go on."""
+        if layout.name not in self._games:
+            started = KitchenGames(layout, self.num_games, self.horizon, self.practice.steps, self.device)
+            self._games[layout.name] = started
+        return self._games[layout.name]
+
+    def practise(
+        self, layout: str, optimizers: list[torch.optim.Optimizer], generator: torch.Generator
+    ) -> dict[str, float] | None:
+        """One iteration in a kitchen, as late as it is; None if the player is done."""
+        if int(self.practised[layout]) >= self.iterations:
+            return None
+        kitchen, done = self.layout(layout), self.progress(int(self.practised[layout]))
+        games, practice = self.games(kitchen), self.practice.at(done)
+        games.shaping = max(0.0, 1 - done / self.shaped) if self.shaped else 0.0
+        for optimizer in optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = practice.learning_rate
+        found = self.practise_once(kitchen, optimizers, practice, generator)
+        self.practised[layout].add_(1)
+        finished = games.finished()
+        if len(finished):
+            found["reward"] = float(finished.mean())
+        return found
+
+    def training_step(self, batch: Decisions) -> None:
+        """One iteration in the kitchen of the batch."""
+        found = self.optimizers()
+        optimizers: list[Any] = found if isinstance(found, list) else [found]
+        generator = torch.Generator(self.device).manual_seed(int(torch.randint(2**62, ())))
+        happened = self.practise(batch.layout, optimizers, generator)
+        for name, value in (happened or {}).items():
+            self.log(f"{name}/{batch.layout}", value, on_step=True, on_epoch=False)
+
+    def configure_optimizers(self) -> list[torch.optim.Optimizer]:
+        """For the players of all kitchens; those who do not play have no gradient and stay as they are."""
+        return self.optimizers_of(list(self.players.values()))
+
+
+class SelfPlay(SelfTaught):
+    """The best joint policy of the true task, learned by PPO with the same network in both seats.
+
+    Args:
+        worlds: the kitchens as plain data (`KitchenPeople.specs`); the checkpoint carries them.
+        humans: the ids of all people.
+        named: as for all models; it makes no difference here.
+        hidden: the widths of the hidden layers.
+        iterations: for how many fragments of play each player practises.
+        games: how many are played at once.
+        horizon: steps of a game.
+        shaped: the share of the iterations in which the rewards on the way to a soup fade away.
+        practice: how to learn, see `Practice`.
+        tempered: predict people by pi(a|s)^(1/T), with one T for all kitchens, fitted to the training part.
+    """
+
+    after_practice = ("tempered",)
+
+    def __init__(
+        self,
+        worlds: list[dict[str, Any]],
+        humans: list[str],
+        named: list[str],
+        hidden: list[int] = [64, 64],  # noqa: B006  (never changed; Lightning reads the default)
+        iterations: int = 400,
+        games: int = 256,
+        horizon: int = 400,
+        shaped: float = 0.6,
+        practice: dict[str, Any] = {"entropy": 0.02},  # noqa: B006  (never changed)
+        tempered: bool = False,
+    ) -> None:
+        self.hidden = hidden
+        super().__init__(worlds, humans, named, iterations, games, horizon, shaped, practice)
+        self.save_hyperparameters()
+        self.tempered = tempered
+        self.register_buffer("temperature", torch.ones(()))
+
+    def player(self) -> Agent:
+        """Two networks."""
+        return Agent(self.hidden)
+
+    def action_log_probs(self, batch: Decisions) -> Tensor:
+        """log P(action) at each decision, `[N, 6]`."""
+        return (self.logits(batch) / self.temperature).log_softmax(1)
+
+    def logits(self, batch: Decisions) -> Tensor:
+        """What the player of the kitchen would do, `[N, 6]`."""
+        seen = encode_features(self.layout(batch.layout), batch.states, batch.seats)
+        agent = self.players[batch.layout]
+        assert isinstance(agent, Agent)
+        return agent.logits(seen, seen[:, :0])
+
+    def practise_once(
+        self, layout: Layout, optimizers: list[torch.optim.Optimizer], practice: Practice, generator: torch.Generator
+    ) -> dict[str, float]:
+        """Plays and learns for one iteration."""
+        agent = self.players[layout.name]
+        assert isinstance(agent, Agent)
+        fragment = play(self.games(layout), agent, practice.steps, generator)
+        return improve(agent, fragment, optimizers[0], practice, generator)
+
+    @torch.no_grad()
+    def fit_temperature(self, data: KitchenPeople) -> None:
+        """The T, of a grid, that predicts the training part best, all kitchens alike."""
+        losses = torch.zeros(len(_TEMPERATURES), dtype=torch.float64)
+        for steps in data.steps("train").values():
+            rows = Decisions(steps.layout, *(column.to(self.device) for column in steps[1:]))
+            found = torch.cat([self.logits(part) for part in chunks(rows, _ROWS_AT_ONCE)])
+            for number, temperature in enumerate(_TEMPERATURES.tolist()):
+                losses[number] += float(nll_loss((found / temperature).log_softmax(1), rows.actions))
+        self.temperature = _TEMPERATURES[losses.argmin()].to(self.device)
+
+    def on_validation_epoch_start(self) -> None:
+        """Fits the temperature to the player as it is now."""
+        if self.tempered and not self.trainer.sanity_checking:
+            self.fit_temperature(self.trainer.datamodule)  # type: ignore[attr-defined]  # checked by setup
+
+
+class Agent(nn.Module):
+    """An actor, and a critic that also knows the time; see `Player`."""
+
+    def __init__(self, hidden: list[int]) -> None:
+        super().__init__()
+        self.actor = multilayer_perceptron(NUM_FEATURES, hidden, NUM_ACTIONS, 0.0)
+        self.critic = multilayer_perceptron(NUM_FEATURES + 1, hidden, 1, 0.0)
+        with torch.no_grad():
+            for parameter in self.actor[-1].parameters():
+                parameter.mul_(_TIMID)
+
+    def logits(self, observations: Tensor, latents: Tensor) -> Tensor:
+        """Of each action, `[..., A]`."""
+        found: Tensor = self.actor(observations)
+        return found
+
+    def values(self, observations: Tensor, latents: Tensor, clock: Tensor) -> Tensor:
+        """What is still to be earned, `[...]`."""
+        found: Tensor = self.critic(torch.cat([observations, clock[..., None]], -1))
+        return found.squeeze(-1) * SOUP
+
+
+@torch.no_grad()
+def self_play_rewards(model: SelfPlay, layout: str, count: int, generator: torch.Generator) -> Tensor:
+    """What pairs of the same player earn in whole games, `[count]`."""
+    agent = model.players[layout]
+    assert isinstance(agent, Agent)
+    games = KitchenGames(model.layout(layout), count, model.horizon)
+    play(games, agent, model.horizon, generator)
+    return games.finished()
+
+
+Taught = TypeVar("Taught", bound=SelfTaught)
+
+
+def teach(model: Taught, seed: int, folder: str | Path | None = None) -> Taught:
+    """Practises in all kitchens until done; players that were taught before with the same settings come from a folder.
+
+    What is learned depends on the kitchen, the settings and the seed, and on no recorded game: so one player serves all
+    protocols.
+    """
+    left_out = ("worlds", "humans", "named", *model.after_practice)
+    settings = {name: value for name, value in model.hparams.items() if name not in left_out}
+    for name, layout in model.layouts.items():
+        content = json.dumps([type(model).__name__, layout_to_json(layout), settings, seed], sort_keys=True)
+        path = (
+            None if folder is None else Path(folder) / f"{name}-{hashlib.sha256(content.encode()).hexdigest()[:16]}.pt"
+        )
+        if path is not None and path.is_file():
+            model.players[name].load_state_dict(torch.load(path, map_location=model.device, weights_only=True))
+            model.practised[name].fill_(model.iterations)
+            continue
+        with _seeded(seed):
+            model.players[name] = model.player().to(model.device)
+        optimizers = model.optimizers_of([model.players[name]])
+        generator = torch.Generator(model.device).manual_seed(seed)
+        model.practised[name].zero_()
+        while model.practise(name, optimizers, generator) is not None:
+            pass
+        if path is not None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            torch.save(model.players[name].state_dict(), path)
+    return model.eval()
+
+
+def chunks(steps: Decisions, rows: int) -> Iterator[Decisions]:
+    """The decisions, so many at a time."""
+    for first in range(0, len(steps.actions), rows):
+        yield Decisions(steps.layout, *(column[first : first + rows] for column in steps[1:]))
+
+
+@contextmanager
+def _seeded(seed: int) -> Iterator[None]:
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        yield
