@@ -18,7 +18,7 @@ from bsdr_torch.data.arrow_files import read_columns, write_table
 from bsdr_torch.data.decisions import Decisions, RolloutKey
 from bsdr_torch.data.kitchen_people import KitchenPeople
 from bsdr_torch.data.prepared import read_provenance
-from bsdr_torch.data.splits import PROTOCOLS, Protocol
+from bsdr_torch.data.splits import PROTOCOLS, Part, Protocol
 from bsdr_torch.errors import InputError
 from bsdr_torch.metrics import SUMS, KitchenScores
 
@@ -147,10 +147,10 @@ def tasks(
 
 
 @torch.no_grad()
-def score(predictor: Predicts, data: KitchenPeople) -> KitchenScores:
-    """The scores of a model on the test part."""
+def score(predictor: Predicts, data: KitchenPeople, part: Part = "test") -> KitchenScores:
+    """The scores of a model on a part of the data."""
     scores = KitchenScores([rollout.layout for rollout in data.rollouts])
-    for steps in data.steps("test").values():
+    for steps in data.steps(part).values():
         for first in range(0, len(steps.actions), _ROWS_AT_ONCE):
             batch = Decisions(steps.layout, *(column[first : first + _ROWS_AT_ONCE] for column in steps[1:]))
             scores.update(predictor.action_log_probs(batch), batch.actions, batch.rollouts)

@@ -90,7 +90,7 @@ class KitchenModel(KitchenPredictor):
         offset_scale: standard deviation of a person's offset of theta_R, for irleed.
         learning_rate: of AdamW, at its height.
         weight_decay: of AdamW.
-        dropout: of the values.
+        dropout: of the values, the same for a whole batch.
         habit_dropout: of habit.
         forget: how often training hides who acts, so that there is a prediction for somebody never seen.
     """
