@@ -7,10 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-
 from bsdr_torch.contenders import LONG_HISTORY, Contender, Predicts
-from bsdr_torch.data.arrow_files import read_columns, write_table
 from bsdr_torch.data.kitchen_people import KitchenPeople
 from bsdr_torch.data.splits import Part, Protocol
 from bsdr_torch.errors import InputError
@@ -18,16 +15,6 @@ from bsdr_torch.evaluation import score
 from bsdr_torch.kitchens.predicting import KitchenPredictor
 
 _MEASURES = ("ce", "ce_stay", "ce_moves")
-_COLUMNS = {
-    "model": pa.string(),
-    "protocol": pa.string(),
-    "without": pa.string(),
-    "scored_on": pa.string(),
-    "settings": pa.string(),
-    "seed": pa.int64(),
-    **{measure: pa.float64() for measure in _MEASURES},
-    "ce_replanned": pa.float64(),
-}
 
 
 def trials(
@@ -75,19 +62,23 @@ def trials(
         if isinstance(model, KitchenPredictor):
             model.layouts |= {layout: games.layout for layout, games in data.kitchens.items()}
         replanned = None if contender.replan is None else _losses(contender.replan(model, data, seed), data, part)
-        row = {"model": name, "protocol": protocol, "without": " ".join(sorted(without)), "scored_on": scored_on}
-        yield row | {
-            "settings": json.dumps(changes, sort_keys=True),
+        yield {
+            "model": name,
+            "protocol": protocol,
+            "without": sorted(without),
+            "scored_on": scored_on,
+            "changes": changes,
             "seed": seed,
             **_losses(model, data, part),
-            "ce_replanned": float("nan") if replanned is None else replanned["ce"],
+            "ce_replanned": None if replanned is None else replanned["ce"],
         }
 
 
 def append(path: Path, row: dict[str, Any]) -> None:
-    """Adds a row to a .csv file, which is made if it is missing."""
-    rows = read_columns(path, _COLUMNS).to_pylist() if path.exists() else []
-    write_table(pa.Table.from_pylist([*rows, row], schema=pa.schema(_COLUMNS)), path)
+    """Adds a line of JSON to a file, which is made if it is missing."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a", encoding="utf-8") as lines:
+        lines.write(json.dumps(row) + "\n")
 
 
 def _losses(model: Predicts, data: KitchenPeople, part: Part) -> dict[str, float]:

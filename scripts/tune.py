@@ -20,13 +20,13 @@ def main() -> None:
     """Parses the command line, fits, prints the scores and adds them to a file."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     parser.add_argument("model", help="a row of scripts/evaluate.py that is trained on people")
-    parser.add_argument("changes", nargs="*", metavar="NAME=VALUE", help="settings other than its own, such as max_epochs=4")
+    parser.add_argument("changes", nargs="*", metavar="NAME=VALUE", help="other settings, such as max_epochs=4")
     parser.add_argument("--protocol", choices=PROTOCOLS, default="rollout", help="how training and test differ")
     parser.add_argument(
         "--without", nargs=2, default=[], metavar="KITCHEN", help="under layout: the kitchens that it is not trained in"
     )
     parser.add_argument("--seed", type=int, default=0, help="of training")
-    parser.add_argument("--out", type=Path, default=Path("docs/results/tuning.csv"), help="file to add the scores to")
+    parser.add_argument("--out", type=Path, default=Path("docs/results/tuning.jsonl"), help="file to add the scores to")
     options = parser.parse_args()
     rows = contenders()
     if options.model not in rows:

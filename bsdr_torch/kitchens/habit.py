@@ -67,7 +67,7 @@ class HabitNetwork(nn.Module):
         self.history, self.num_humans, self.num_layouts = history, num_humans, num_layouts
         inputs = history_width(history) + num_humans + num_layouts
         self.network = multilayer_perceptron(inputs, hidden, 2 * NUM_ACTIONS + 1, dropout)
-        # Attention sees nothing but the past: if it saw who acts, it would be each person's rationality by another name.
+        # Attention sees the past alone: if it saw who acts, it would be their rationality by another name.
         self.attention = multilayer_perceptron(history_width(history), hidden[:1], 1, dropout)
 
     def forward(self, history: Tensor, humans: Tensor, layouts: Tensor) -> Habit:
