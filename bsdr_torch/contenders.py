@@ -60,6 +60,7 @@ class Contender:
         fitted_on: which parts it learns from.
         replan: for models that plan: the same model with everything planned anew: `replan(model, data, seed)`.
         protocols: those that it is for.
+        version: raised when the same settings come to mean something else.
     """
 
     fit: Callable[..., Any]
@@ -70,6 +71,7 @@ class Contender:
     fitted_on: str = "train"
     replan: Callable[[Any, KitchenPeople, int], Predicts] | None = None
     protocols: tuple[Protocol, ...] = PROTOCOLS
+    version: int = 0
 
 
 def contenders(quick: bool = False) -> dict[str, Contender]:
@@ -122,7 +124,7 @@ def contenders(quick: bool = False) -> dict[str, Contender]:
     under = {protocol: options | {"max_epochs": 1} if quick else options for protocol, options in _PLANNERS.items()}
     for rationality in MODELS:
         planner = {"model": "KitchenModel", "rationality": rationality, "history": LONG_HISTORY, "identity": True}
-        add(rationality, planner | {"under": under}, replan=plan_anew)
+        add(rationality, planner | {"under": under}, replan=plan_anew, version=1)
     return found
 
 

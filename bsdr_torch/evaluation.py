@@ -22,7 +22,7 @@ from bsdr_torch.data.splits import PROTOCOLS, Part, Protocol
 from bsdr_torch.errors import InputError
 from bsdr_torch.metrics import SUMS, KitchenScores
 
-# Part of what results are kept under: raise it when the same settings come to mean something else.
+# Part of what all results are kept under; those of one contender also under its own version.
 _VERSION = 4
 _ROWS_AT_ONCE = 4096
 _LOSS = SUMS.index("loss")
@@ -192,7 +192,8 @@ def _data(task: Task) -> tuple[int, int, str]:
 
 def _file_name(task: Task, contender: Contender, checksums: dict[str, str], layouts: Sequence[str]) -> str:
     fit = f"{contender.fit.__module__}.{contender.fit.__qualname__}"
-    configuration = [_VERSION, fit, contender.settings, task[1:], checksums, list(layouts)]
+    version = [_VERSION, contender.version] if contender.version else _VERSION
+    configuration = [version, fit, contender.settings, task[1:], checksums, list(layouts)]
     digest = hashlib.sha256(json.dumps(configuration, sort_keys=True).encode()).hexdigest()
     words = [str(word) for word in task if word is not None]
     return "-".join([*words, digest[:12]]) + ".parquet"
