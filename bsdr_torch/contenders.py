@@ -124,7 +124,7 @@ def contenders(quick: bool = False) -> dict[str, Contender]:
     under = {protocol: options | {"max_epochs": 1} if quick else options for protocol, options in _PLANNERS.items()}
     for rationality in MODELS:
         planner = {"model": "KitchenModel", "rationality": rationality, "history": LONG_HISTORY, "identity": True}
-        add(rationality, planner | {"under": under}, replan=plan_anew, version=1)
+        add(rationality, planner | {"under": under}, replan=plan_anew, version=2)
     return found
 
 

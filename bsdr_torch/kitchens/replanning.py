@@ -13,6 +13,7 @@ from tqdm import trange
 
 from bsdr_torch.data.kitchen_people import KitchenPeople
 from bsdr_torch.kitchens.kitchen_model import KitchenModel
+from bsdr_torch.kitchens.made_up import made_up_states
 from bsdr_torch.kitchens.outlook import outlook
 from bsdr_torch.kitchens.planning import ValueNetwork, action_values, backup, expected_values
 from bsdr_torch.rationality import POPULATION
@@ -36,7 +37,8 @@ def replan(
     situations: Mapping[str, Situations],
     steps: int = 1200,
     batch_size: int = 1024,
-    most: int = 8192,
+    most: int = 4096,
+    beyond: int = 12288,
     learning_rate: float = 3e-3,
     target_memory: float = 0.95,
     seed: int = 0,
@@ -51,7 +53,9 @@ def replan(
         situations: where to plan, by kitchen; nothing in them may come from what is to be predicted.
         steps: of the optimiser.
         batch_size: situations in a step, all of one kitchen.
-        most: how many different situations of a kitchen to plan in; as many random successors of theirs come with them.
+        most: how many of the different situations of a kitchen to plan in.
+        beyond: how many random ones to plan in besides, in all kitchens together. With each situation comes a random
+            successor of it.
         learning_rate: of Adam, at the start; it falls to nothing along a cosine.
         target_memory: how slowly the copy follows.
         seed: of the fresh network, of the situations and of their order.
@@ -60,7 +64,8 @@ def replan(
     generator = torch.Generator().manual_seed(seed)
     everybody = torch.arange(len(model.humans)) if model.values.people.shape[1] else torch.zeros(0)
     people = torch.cat([everybody.long(), torch.tensor([POPULATION])]).to(model.device)
-    problems = {name: _problem(planned, name, pool, most, people, generator) for name, pool in situations.items()}
+    many = most, max(1, beyond // len(situations))
+    problems = {name: _problem(planned, name, pool, many, people, generator) for name, pool in situations.items()}
     names = list(problems)
     sizes = torch.tensor([float(len(problem.own)) for problem in problems.values()])
     with torch.random.fork_rng():
@@ -118,14 +123,21 @@ class _Problem(NamedTuple):
 
 @torch.no_grad()
 def _problem(
-    planned: KitchenModel, name: str, pool: Situations, most: int, people: Tensor, generator: torch.Generator
+    planned: KitchenModel,
+    name: str,
+    pool: Situations,
+    many: tuple[int, int],
+    people: Tensor,
+    generator: torch.Generator,
 ) -> _Problem:
-    """Some of the situations, and for each a random successor."""
-    layout = planned.layouts[name]
+    """Some of the situations, some random ones, and for each a random successor."""
+    layout, (most, beyond) = planned.layouts[name], many
     rows = torch.cat([pool.states, pool.seats[:, None].to(pool.states.dtype)], 1)
     different = unique_states(rows)[0]
     some = different[torch.randperm(len(different), generator=generator)[:most]]
-    states, seats = some[:, :-1], some[:, -1].long()
+    random = made_up_states(layout, beyond, generator).to(some.device)
+    states = torch.cat([some[:, :-1], random])
+    seats = torch.cat([some[:, -1].long(), torch.arange(beyond, device=some.device) % 2])
     joint = torch.randint(NUM_ACTIONS, (len(states), 2), generator=generator).to(states.device)
     states = torch.cat([states, step(layout, states, joint)[0]])
     ahead = outlook(layout, states, seats.repeat(2))
