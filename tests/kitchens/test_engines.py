@@ -79,7 +79,7 @@ def test_a_network_plans_as_the_exact_table_does_and_looking_ahead_comes_closer(
 ) -> None:
     model = untrained(closet)
     with torch.no_grad():
-        model.rationality.raw_theta_R *= 5
+        model.rationality.raw_theta_R *= 4
     everywhere = Situations(closet_graph.states, torch.zeros(closet_graph.num_states, dtype=torch.int64))
     planned = replan(model, {"closet": everywhere}, steps=400, batch_size=256, beyond=1)
     ahead = somewhere(closet, closet_graph)
@@ -90,7 +90,7 @@ def test_a_network_plans_as_the_exact_table_does_and_looking_ahead_comes_closer(
         exact, neural, further = (policy(model, ahead, engine(*seen)) for engine in engines)
         thoughtless = policy(model, ahead, torch.zeros(len(ahead.states), len(EVERYBODY)))
     kl = [float((exact.exp() * (exact - other)).sum(1).mean()) for other in (thoughtless, neural, further)]
-    assert kl[0] > 0.05  # there is something to plan for
+    assert kl[0] > 0.04  # there is something to plan for
     assert 0 < kl[2] < kl[1] < 0.01
 
 
