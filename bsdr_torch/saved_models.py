@@ -19,6 +19,7 @@ _CLASSES = {
     "HumanModel": "bsdr_torch.human_model",
     "KitchenModel": "bsdr_torch.kitchens.kitchen_model",
     "Cloning": "bsdr_torch.baselines.cloning",
+    "BPD": "bsdr_torch.baselines.bpd",
     "SelfPlay": "bsdr_torch.baselines.self_play",
 }
 
