@@ -10,6 +10,7 @@ from typing import Protocol as Interface
 import torch
 from torch import Tensor
 
+from bsdr_torch.baselines.bpd import BPD, Reminded
 from bsdr_torch.baselines.cloning import Cloning
 from bsdr_torch.baselines.frequencies import KitchenFrequencies, uniform
 from bsdr_torch.baselines.ileed import ILEED, OnlineILEED
@@ -119,6 +120,10 @@ def contenders(quick: bool = False) -> dict[str, Contender]:
     for tempered, fitted_on in ((False, "nothing"), (True, "train")):
         name = "self-play" + "-tempered" * tempered
         found[name] = Contender(_self_play, {"tempered": tempered, **practice}, fitted_on=fitted_on)
+    for way in ("sequence", "inference"):
+        # They see no `history`, but all earlier steps of the rollout.
+        lessons = {"lessons": 1} if quick else {}
+        found[f"bpd-{way}"] = Contender(_bpd, {"predict_by": way, **practice, **lessons}, fitted_on="nothing")
     under = {protocol: options | {"max_epochs": 1} if quick else options for protocol, options in _PLANNERS.items()}
     for rationality in MODELS:
         planner = {"model": "KitchenModel", "rationality": rationality, "history": LONG_HISTORY, "identity": True}
@@ -145,6 +150,10 @@ def _self_play(data: KitchenPeople, seed: int, folder: str | None, **settings: A
     if model.tempered:
         model.fit_temperature(data)
     return model
+
+
+def _bpd(data: KitchenPeople, seed: int, folder: str | None, **settings: Any) -> Predicts:
+    return Reminded(teach(BPD(data.specs, data.humans, data.named, **settings), seed, folder), data)
 
 
 def _train(data: KitchenPeople, seed: int, model: str, under: dict[str, dict[str, Any]], **settings: Any) -> Predicts:

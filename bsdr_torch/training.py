@@ -17,6 +17,7 @@ from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 from lightning.pytorch.loggers import TensorBoardLogger
 from torch import Tensor
 
+from bsdr_torch.baselines.bpd import BPD
 from bsdr_torch.baselines.cloning import Cloning
 from bsdr_torch.baselines.frequencies import ActionFrequencies, uniform
 from bsdr_torch.baselines.ileed import ILEED
@@ -33,7 +34,7 @@ from bsdr_torch.recovery import TrueModel
 from bsdr_torch.saved_models import SavedModel, read_model
 
 # What can be named on the command line has to be imported.
-MODELS: tuple[type[SavedModel], ...] = (HumanModel, KitchenModel, Cloning, ILEED, SelfPlay)
+MODELS: tuple[type[SavedModel], ...] = (HumanModel, KitchenModel, Cloning, ILEED, SelfPlay, BPD)
 _DATA = ("SimulatedPeople", "RecordedPeople", "KitchenPeople")
 _FROM_DATA = ("worlds", "humans", "named")
 
