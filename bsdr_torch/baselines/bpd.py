@@ -10,13 +10,14 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from bsdr_torch.baselines.getting_to_know import Forecaster, infer, watch
+from bsdr_torch.baselines.getting_to_know import Belief, Forecaster, infer, watch
 from bsdr_torch.baselines.kitchen_games import KitchenGames
 from bsdr_torch.baselines.policy_distribution import Boltzmann, PolicyDistribution, Revelation, iterate
 from bsdr_torch.baselines.ppo import Practice, play
 from bsdr_torch.baselines.self_play import SOUP, SelfTaught
 from bsdr_torch.data.decisions import Decisions
 from bsdr_torch.data.kitchen_people import KitchenPeople
+from bsdr_torch.errors import InputError
 from bsdr_torch.kitchens.outlook import NUM_FEATURES
 from bsdr_torch.worlds.overcooked import NUM_ACTIONS, Layout, encode_features
 
@@ -41,6 +42,7 @@ class BPD(SelfTaught):
         horizon: steps of a game.
         shaped: the share of the iterations in which the rewards on the way to a soup fade away.
         practice: how to learn, see `Practice`; a game ends with a fragment.
+        taught: a folder in which those who are done are kept, and where `teach` looks for them.
         boltzmann: which distribution, see `Boltzmann`.
         warm_up: the share of the iterations before the KL counts; it counts in full after another such share. People
             who serve no soups yet have no reason not to drift apart, and would never come to serve any.
@@ -61,18 +63,31 @@ class BPD(SelfTaught):
         horizon: int = 400,
         shaped: float = 0.3,
         practice: dict[str, Any] = PRACTICE,
+        taught: str | None = None,
         boltzmann: dict[str, Any] = BOLTZMANN,
         warm_up: float = 0.25,
         memory: int = 64,
         predict_by: Way = "sequence",
     ) -> None:
         self.boltzmann, self.memory = Boltzmann(**boltzmann), memory
+        play_by = Practice(**practice)
+        if horizon % play_by.steps or play_by.steps % play_by.window:
+            raise InputError(
+                f"games must end with a fragment and fragments with a window: horizon {horizon} must be a multiple of "
+                f"practice.steps {play_by.steps}, and that of practice.window {play_by.window}"
+            )
         self.before_lessons, self.lessons, self.warm_up = iterations, lessons, warm_up
-        super().__init__(worlds, humans, named, iterations + lessons, games, horizon, shaped, practice)
+        super().__init__(worlds, humans, named, iterations + lessons, games, horizon, shaped, practice, taught)
         self.save_hyperparameters()
         self.predict_by = predict_by
         self._people: dict[str, Tensor] = {}
         self._remembered: dict[str, Tensor] = {}
+
+    def begin(self, seed: int) -> None:
+        """Has new networks in all kitchens, and nobody who plays yet."""
+        super().begin(seed)
+        self._people.clear()
+        self._remembered.clear()
 
     def player(self) -> Population:
         """The networks of a kitchen."""
@@ -128,40 +143,53 @@ class BPD(SelfTaught):
 
     def action_log_probs(self, batch: Decisions) -> Tensor:
         """log P(action) at each decision, given the earlier ones of the same rollout in the batch, `[N, 6]`."""
-        population, order = self.population(batch.layout), sequences(batch)
+        order = sequences(batch)
         real = order >= 0
         rows = order.clamp(min=0)
-        seen = encode_features(self.layout(batch.layout), batch.states, batch.seats)[rows]
-        actions = batch.actions[rows]
+        seen, actions = self.seen(batch)[rows], batch.actions[rows]
         if self.predict_by == "sequence":
-            log_probs, _ = population.forecaster(seen, actions)
+            log_probs, _ = self.population(batch.layout).forecaster(seen, actions)
         else:
-            generator = torch.Generator(self.device).manual_seed(0)
-            with torch.inference_mode(False), torch.enable_grad():
-                log_probs = infer(population.distribution, seen.clone(), actions.clone(), real, generator)
+            with torch.inference_mode(False):  # in which Lightning validates, and nothing can be learned
+                log_probs = infer(self.belief(batch.layout, seen.shape[1]), seen.clone(), actions.clone(), real)
         found: Tensor = log_probs.new_empty((len(batch.actions), NUM_ACTIONS))
         found[order[real]] = log_probs[real]
         return found
 
+    def seen(self, batch: Decisions) -> Tensor:
+        """What those who decide see, `[N, F]`."""
+        return encode_features(self.layout(batch.layout), batch.states, batch.seats)
+
+    def belief(self, layout: str, people: int) -> Belief:
+        """What is known of so many people before they play."""
+        generator = torch.Generator(self.device).manual_seed(0)
+        return Belief(self.population(layout).distribution, people, generator)
+
 
 class Reminded:
-    """A model that is reminded of what people did in the training part when it predicts the same games later on."""
+    """BPD that remembers what people did in the same game: in the training part, and when it was asked about them.
+
+    Games are asked about in the order of time, in as many batches as one likes; who asks about a time again takes back
+    all that came after.
+    """
 
     def __init__(self, model: BPD, data: KitchenPeople) -> None:
         self.model = model
-        self._past: dict[str, list[Decisions]] = {}
+        self._past: dict[str, Decisions] = {}
         for part in (data.steps("train"), data.steps("validation")):
             for layout, steps in part.items():
-                self._past.setdefault(layout, []).append(steps)
+                self._past[layout] = self._past[layout].joined(steps) if layout in self._past else steps
 
     def action_log_probs(self, batch: Decisions) -> Tensor:
         """log P(action) at each decision, `[N, 6]`."""
-        parts = [batch]
-        for steps in self._past.get(batch.layout, []):
-            known = torch.isin(steps.rollouts, batch.rollouts)
-            parts.append(Decisions(batch.layout, *(column[known] for column in steps[1:])))
-        joined = Decisions(batch.layout, *(torch.cat(columns) for columns in zip(*(p[1:] for p in parts), strict=True)))
-        return self.model.action_log_probs(joined)[: len(batch.actions)]
+        past = self._past.get(batch.layout, batch.some(slice(0)))
+        again = torch.isin(past.rollouts, batch.rollouts)
+        first = batch.times.new_zeros(1 + int(torch.cat([past.rollouts, batch.rollouts]).max()))
+        first.scatter_reduce_(0, batch.rollouts, batch.times, "amin", include_self=False)
+        earlier = past.some(again & (past.times < first[past.rollouts]))
+        joined = earlier.joined(batch)
+        self._past[batch.layout] = past.some(~again).joined(joined)
+        return self.model.action_log_probs(joined)[len(earlier.actions) :]
 
 
 class Population(nn.Module):

@@ -8,8 +8,8 @@ import torch
 
 from bsdr_torch.baselines.bpd import BPD, Reminded, population_rewards, sequences
 from bsdr_torch.baselines.self_play import teach
-from bsdr_torch.data.decisions import Decisions
 from bsdr_torch.data.kitchen_people import KitchenPeople
+from bsdr_torch.errors import InputError
 from bsdr_torch.predictor import Predictor
 from bsdr_torch.saved_models import SavedModel
 
@@ -37,10 +37,6 @@ def small(data: KitchenPeople, **settings: object) -> BPD:
     return BPD(data.specs, data.humans, data.named, **(SMALL | settings))  # type: ignore[arg-type]
 
 
-def some(steps: Decisions, rows: torch.Tensor) -> Decisions:
-    return Decisions(steps.layout, *(column[rows] for column in steps[1:]))
-
-
 def by(taught: BPD, way: str) -> BPD:
     taught.predict_by = way  # type: ignore[assignment]
     return taught
@@ -48,7 +44,7 @@ def by(taught: BPD, way: str) -> BPD:
 
 def test_decisions_are_put_in_order_by_rollout_and_time(data: KitchenPeople) -> None:
     steps = data.steps("train")["cramped_room"]
-    shuffled = some(steps, torch.randperm(len(steps.actions), generator=torch.Generator().manual_seed(0)))
+    shuffled = steps.some(torch.randperm(len(steps.actions), generator=torch.Generator().manual_seed(0)))
     order = sequences(shuffled)
     assert sorted(order[order >= 0].tolist()) == list(range(len(steps.actions)))
     for column in order.T:
@@ -89,16 +85,34 @@ def test_a_model_is_reminded_of_the_training_part(data: KitchenPeople, taught: B
     assert not torch.allclose(reminded, model.action_log_probs(steps))
 
 
+@pytest.mark.parametrize("way", ["sequence", "inference"])
+def test_games_may_be_asked_about_in_pieces_and_again(data: KitchenPeople, taught: BPD, way: str) -> None:
+    model, steps = by(taught, way), data.steps("test")["cramped_room"]
+    whole = Reminded(model, data).action_log_probs(steps)
+    reminded, found = Reminded(model, data), []
+    for batch in steps.chunks(25):
+        found.append(reminded.action_log_probs(batch))
+    assert len(found) > 1
+    if way == "sequence":
+        torch.testing.assert_close(torch.cat(found), whole)
+    torch.testing.assert_close(reminded.action_log_probs(batch), found[-1])
+    torch.testing.assert_close(reminded.action_log_probs(steps), whole)
+
+
+def test_games_must_end_with_a_fragment(data: KitchenPeople) -> None:
+    with pytest.raises(InputError, match=r"horizon 50 must be a multiple of practice.steps 20"):
+        small(data, horizon=50)
+
+
 def test_practice_trains_the_distribution_and_then_the_forecaster(data: KitchenPeople) -> None:
     model = small(data)
     population = model.population("cramped_room")
-    optimizers, generator = model.optimizers_of([population]), torch.Generator().manual_seed(0)
+    optimizers = model.optimizers_of([population])
     for happened in ({"divergence", "entropy"},) * 2 + ({"forecast"},) * 2:
-        found = model.practise("cramped_room", optimizers, generator)
-        assert found is not None
-        assert happened <= set(found)
-    assert model.practise("cramped_room", optimizers, generator) is None
-    assert len(population_rewards(model, "cramped_room", 3, generator)) == 3
+        assert happened <= set(model.practise("cramped_room", optimizers))
+    assert model.done("cramped_room")
+    assert not model.practise("cramped_room", optimizers)
+    assert len(population_rewards(model, "cramped_room", 3, torch.Generator().manual_seed(0))) == 3
 
 
 def test_a_checkpoint_predicts_as_the_model_did(data: KitchenPeople, tmp_path: Path) -> None:
