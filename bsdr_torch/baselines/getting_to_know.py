@@ -27,7 +27,6 @@ class Belief:
         distribution: what people are drawn from.
         people: R.
         generator: of z.
-        gradient_steps: how often the Gaussians are moved when more is seen.
         samples: how many z a prediction is a mean over.
         learning_rate: of Adam.
     """
@@ -37,29 +36,28 @@ class Belief:
         distribution: PolicyDistribution,
         people: int,
         generator: torch.Generator,
-        gradient_steps: int = 10,
         samples: int = 32,
         learning_rate: float = 0.05,
     ) -> None:
-        self.distribution, self.generator = distribution, generator
-        self.gradient_steps, self.samples = gradient_steps, samples
+        self.distribution, self.generator, self.samples = distribution, generator, samples
         shape, device = (people, distribution.boltzmann.latent_size), generator.device
         self.mean = torch.zeros(shape, device=device, requires_grad=True)
         self.log_scale = torch.zeros(shape, device=device, requires_grad=True)
         self._optimizer = torch.optim.Adam([self.mean, self.log_scale], learning_rate)
 
     @torch.enable_grad()
-    def learn(self, observations: Tensor, actions: Tensor, real: Tensor) -> None:
+    def learn(self, observations: Tensor, actions: Tensor, real: Tensor, gradient_steps: int) -> None:
         """Moves the Gaussians, given all that was seen so far.
 
         Args:
             observations: `[T, R, F]`, what they saw.
             actions: `[T, R]`, what they did.
             real: `[T, R]` bool, which steps there are.
+            gradient_steps: how often.
         """
         T, R = actions.shape
         counts = real.sum(0).clamp(min=1)  # [R]
-        for _ in range(self.gradient_steps):
+        for _ in range(gradient_steps):
             place = torch.randint(T, (min(T, _REMEMBERED), R), generator=self.generator, device=actions.device)
             who = torch.arange(R, device=actions.device).expand_as(place)
             there = real[place, who]
@@ -91,12 +89,12 @@ class Belief:
 def infer(belief: Belief, observations: Tensor, actions: Tensor, real: Tensor, every: int = 10) -> Tensor:
     """log P(action) at each step of R people, given the steps before it, `[T, R, A]`; see `Belief.learn`.
 
-    The belief is moved after every so many steps.
+    The belief is moved after every so many steps, as often as there were steps.
     """
     found = []
     for first in range(0, len(actions), every):
         if first:
-            belief.learn(observations[:first], actions[:first], real[:first])
+            belief.learn(observations[:first], actions[:first], real[:first], every)
         found.append(belief.log_probs(observations[first : first + every]))
     return torch.cat(found)
 
