@@ -143,7 +143,8 @@ class SelfTaught(KitchenPredictor):
         optimizers: list[Any] = found if isinstance(found, list) else [found]
         for name, value in self.practise(batch.layout, optimizers).items():
             self.log(f"{name}/{batch.layout}", value, on_step=True, on_epoch=False)
-        self.trainer.should_stop = all(map(self.done, self.layouts))
+        if all(map(self.done, self.layouts)):
+            self.trainer.should_stop = True
 
     def setup(self, stage: str) -> None:
         """Begins, unless somebody has practised already; a checkpoint is read after this."""
