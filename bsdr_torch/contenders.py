@@ -64,6 +64,7 @@ class Contender:
         fitted_on: which parts it learns from.
         replan: for models that plan: the same model with everything planned anew: `replan(model, data, seed)`.
         protocols: those that it is for.
+        version: raised when the same settings come to mean something else.
     """
 
     fit: Callable[..., Any]
@@ -74,6 +75,7 @@ class Contender:
     fitted_on: str = "train"
     replan: Callable[[Any, KitchenPeople, int], Predicts] | None = None
     protocols: tuple[Protocol, ...] = PROTOCOLS
+    version: int = 0
 
     def kitchens(self, layouts: Sequence[str]) -> list[str]:
         """Those of the kitchens that it is for: all, unless its settings name some."""
@@ -134,7 +136,7 @@ def contenders(quick: bool = False) -> dict[str, Contender]:
     under = {protocol: options | {"max_epochs": 1} if quick else options for protocol, options in _PLANNERS.items()}
     for rationality in MODELS:
         planner = {"model": "KitchenModel", "rationality": rationality, "history": LONG_HISTORY, "identity": True}
-        add(rationality, planner | {"under": under}, replan=plan_anew)
+        add(rationality, planner | {"under": under}, replan=plan_anew, version=1)
     return found
 
 

@@ -18,11 +18,11 @@ from bsdr_torch.data.arrow_files import read_columns, write_table
 from bsdr_torch.data.decisions import RolloutKey
 from bsdr_torch.data.kitchen_people import KitchenPeople
 from bsdr_torch.data.prepared import read_provenance
-from bsdr_torch.data.splits import PROTOCOLS, Protocol
+from bsdr_torch.data.splits import PROTOCOLS, Part, Protocol
 from bsdr_torch.errors import InputError
 from bsdr_torch.metrics import SUMS, KitchenScores
 
-# Part of what results are kept under: raise it when the same settings come to mean something else.
+# Part of what all results are kept under; those of one contender also under its own version.
 _VERSION = 4
 _ROWS_AT_ONCE = 4096
 _LOSS = SUMS.index("loss")
@@ -112,11 +112,11 @@ def evaluate(
             contender = contenders[task.model]
             model = contender.fit(data_of[1], task.seed, **contender.settings)
             kitchens = contender.kitchens(used)
-            sums = score(model, data_of[1], kitchens).sums
+            sums = score(model, data_of[1], kitchens=kitchens).sums
             replanned = torch.full_like(sums[:, 0], torch.nan)
             if contender.replan is not None:
                 again = contender.replan(model, data_of[1], task.seed)
-                replanned = score(again, data_of[1], kitchens).sums[:, _LOSS]
+                replanned = score(again, data_of[1], kitchens=kitchens).sums[:, _LOSS]
             measured = Measured(sums, replanned)
             _keep(paths[task], measured)
         found[task] = measured
@@ -149,10 +149,12 @@ def tasks(
 
 
 @torch.no_grad()
-def score(predictor: Predicts, data: KitchenPeople, kitchens: Sequence[str] | None = None) -> KitchenScores:
-    """The scores of a model on the test part, in all kitchens or in some."""
+def score(
+    predictor: Predicts, data: KitchenPeople, part: Part = "test", kitchens: Sequence[str] | None = None
+) -> KitchenScores:
+    """The scores of a model on a part of the data, in all kitchens or in some."""
     scores = KitchenScores([rollout.layout for rollout in data.rollouts])
-    for steps in data.steps("test").values():
+    for steps in data.steps(part).values():
         if kitchens is not None and steps.layout not in kitchens:
             continue
         for batch in steps.chunks(_ROWS_AT_ONCE):
@@ -202,7 +204,8 @@ def _data(task: Task) -> tuple[int, int, str]:
 
 def _file_name(task: Task, contender: Contender, checksums: dict[str, str], layouts: Sequence[str]) -> str:
     fit = f"{contender.fit.__module__}.{contender.fit.__qualname__}"
-    configuration = [_VERSION, fit, contender.settings, task[1:], checksums, list(layouts)]
+    version = [_VERSION, contender.version] if contender.version else _VERSION
+    configuration = [version, fit, contender.settings, task[1:], checksums, list(layouts)]
     digest = hashlib.sha256(json.dumps(configuration, sort_keys=True).encode()).hexdigest()
     words = [str(word) for word in task if word is not None]
     return "-".join([*words, digest[:12]]) + ".parquet"

@@ -219,7 +219,7 @@ def check_effects(records: dict[str, list[dict[str, Any]]]) -> None:
     assert abs(gain("goal_inference", "likelihood", dependence=0.0, seen_as="part")) < 0.01
 
 
-@pytest.mark.parametrize("script", ["train.py", "predict.py", "experiment.py", "evaluate.py"])
+@pytest.mark.parametrize("script", ["train.py", "predict.py", "experiment.py", "evaluate.py", "tune.py"])
 def test_help_says_what_the_script_does(script: str, inside: Inside) -> None:
     code, output, _ = inside(script, "--help")
     assert code == 0

@@ -22,6 +22,7 @@ from torch.nn.functional import nll_loss
 
 from bsdr_torch.data.decisions import Decisions
 from bsdr_torch.errors import InputError
+from bsdr_torch.kitchens.habit import Begun
 from bsdr_torch.kitchens.kitchen_model import KitchenModel
 from bsdr_torch.kitchens.outlook import outlook
 from bsdr_torch.kitchens.planning import action_values, choice_log_probs
@@ -53,6 +54,7 @@ class Evidence(NamedTuple):
         no_op: `[N, 6]` bool.
         futures: `[N, 6, 1 + rank]`, Q by the parts of the values.
         habit: `[N, hidden[0]]`, the first layer of habit.
+        log_attention: `[N]`, which is everybody's.
         symmetry: `[N]`, the frames of habit.
     """
 
@@ -60,6 +62,7 @@ class Evidence(NamedTuple):
     no_op: Tensor
     futures: Tensor
     habit: Tensor
+    log_attention: Tensor
     symmetry: Tensor
 
     def joined(self, later: Evidence) -> Evidence:
@@ -75,8 +78,8 @@ def gather_evidence(model: KitchenModel, steps: Decisions) -> Evidence:
     futures = action_values(model.values.parts(ahead.features), ahead, partner, model.discount, None)
     unknown = torch.full_like(steps.humans, -1)
     kitchen = torch.full_like(unknown, model.number(steps.layout))
-    first, symmetry = model.habit.begin(model.past(steps, model.habit.history), unknown, kitchen)
-    return Evidence(steps.actions, ahead.no_op, futures, first, symmetry)
+    begun = model.habit.begin(model.past(steps, model.habit.history), unknown, kitchen)
+    return Evidence(steps.actions, ahead.no_op, futures, *begun)
 
 
 def fit_person(model: KitchenModel, evidence: Evidence, strength: float = STRENGTH) -> Person:
@@ -101,7 +104,7 @@ def fit_person(model: KitchenModel, evidence: Evidence, strength: float = STRENG
 def log_probs(model: KitchenModel, evidence: Evidence, somebody: Person) -> Tensor:
     """log P(action) at the decisions, `[N, 6]`, if this person made them."""
     first = evidence.habit + somebody.habit if len(somebody.habit) else evidence.habit
-    habit = model.habit.finish(first, evidence.symmetry)
+    habit = model.habit.finish(Begun(first, evidence.log_attention, evidence.symmetry))
     future = evidence.futures[..., 0] + evidence.futures[..., 1:] @ somebody.plans
     return choice_log_probs(habit, evidence.no_op, future)
 

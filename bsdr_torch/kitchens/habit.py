@@ -1,4 +1,4 @@
-"""What people do out of habit: a network that sees who acts and their own recent actions, never the kitchen."""
+"""What people do out of habit: networks that see who acts and their own recent actions, never the kitchen."""
 
 from __future__ import annotations
 
@@ -34,6 +34,20 @@ class Habit(NamedTuple):
     log_attention: Tensor
 
 
+class Begun(NamedTuple):
+    """Habit at N decisions, as far as it is the same for everybody but for a vector that each adds to `first`.
+
+    Attributes:
+        first: `[N, hidden[0]]`, the first layer.
+        log_attention: `[N]`, which is everybody's.
+        symmetry: `[N]`, how the history was turned.
+    """
+
+    first: Tensor
+    log_attention: Tensor
+    symmetry: Tensor
+
+
 class HabitNetwork(nn.Module):
     """Habit and pauses from one's own actions.
 
@@ -52,27 +66,30 @@ class HabitNetwork(nn.Module):
         super().__init__()
         self.history, self.num_humans, self.num_layouts = history, num_humans, num_layouts
         inputs = history_width(history) + num_humans + num_layouts
-        self.network = multilayer_perceptron(inputs, hidden, 2 * NUM_ACTIONS + 2, dropout)
+        self.network = multilayer_perceptron(inputs, hidden, 2 * NUM_ACTIONS + 1, dropout)
+        # Attention sees the past alone: if it saw who acts, it would be their rationality by another name.
+        self.attention = multilayer_perceptron(history_width(history), hidden[:1], 1, dropout)
 
     def forward(self, history: Tensor, humans: Tensor, layouts: Tensor) -> Habit:
         """Habit of `humans [N]` after `history [N, H]` in the kitchens numbered `layouts [N]`; -1 is unknown."""
-        return self.finish(*self.begin(history, humans, layouts))
+        return self.finish(self.begin(history, humans, layouts))
 
-    def begin(self, history: Tensor, humans: Tensor, layouts: Tensor) -> tuple[Tensor, Tensor]:
-        """The first layer, to which each person adds a vector of their own, `[N, hidden[0]]`; and the frames `[N]`."""
+    def begin(self, history: Tensor, humans: Tensor, layouts: Tensor) -> Begun:
+        """As far as the first layer, to which each person adds a vector of their own."""
         symmetry = _own_frame(history)
-        seen = [encode_history(turn_history(history, symmetry))]
-        seen += [one_hot_if_known(humans, self.num_humans), one_hot_if_known(layouts, self.num_layouts)]
-        return self.network[0](torch.cat(seen, 1)), symmetry
-
-    def finish(self, first: Tensor, symmetry: Tensor) -> Habit:
-        """Habit, from what `begin` gives."""
-        out = self.network[1:](first)
-        log_base = turned_back(out[:, :NUM_ACTIONS], symmetry)
-        change = turned_back(out[:, NUM_ACTIONS:-2], symmetry)
+        past = encode_history(turn_history(history, symmetry))
+        seen = [past, one_hot_if_known(humans, self.num_humans), one_hot_if_known(layouts, self.num_layouts)]
         # Attention that has no history to depend on would be a second name for the scale of the reward.
-        log_attention = out[:, -1].clamp(-_MOST_LOG_ATTENTION, _MOST_LOG_ATTENTION) * (self.history > 0)
-        return Habit(log_base, log_base + change, out[:, -2] - 1, log_attention)
+        attention = self.attention(past).squeeze(1) * (self.history > 0)
+        log_attention = attention.clamp(-_MOST_LOG_ATTENTION, _MOST_LOG_ATTENTION)
+        return Begun(self.network[0](torch.cat(seen, 1)), log_attention, symmetry)
+
+    def finish(self, begun: Begun) -> Habit:
+        """Habit, from what `begin` gives."""
+        out = self.network[1:](begun.first)
+        log_base = turned_back(out[:, :NUM_ACTIONS], begun.symmetry)
+        change = turned_back(out[:, NUM_ACTIONS:-1], begun.symmetry)
+        return Habit(log_base, log_base + change, out[:, -1] - 1, begun.log_attention)
 
 
 def turn_history(history: Tensor, symmetry: Tensor) -> Tensor:

@@ -90,7 +90,7 @@ class KitchenModel(KitchenPredictor):
         offset_scale: standard deviation of a person's offset of theta_R, for irleed.
         learning_rate: of AdamW, at its height.
         weight_decay: of AdamW.
-        dropout: of the values.
+        dropout: of the values, the same for a whole batch.
         habit_dropout: of habit.
         forget: how often training hides who acts, so that there is a prediction for somebody never seen.
     """
@@ -222,7 +222,10 @@ class KitchenModel(KitchenPredictor):
     @torch.no_grad()
     def implied_reward(self, ahead: Outlook, people: Tensor) -> Tensor:
         """The reward with which the network's values would satisfy the Bellman equation, `[N, B]`."""
+        learning = self.values.training
+        self.values.eval()  # as they predict: the mean over mirrored kitchens, with nothing left out
         values = self.values(ahead.features, people)
+        self.values.train(learning)
         future = action_values(values, ahead, self.partner_probabilities(ahead.partner), self.discount, None)
         implied: Tensor = values[ahead.own] - backup(future, ahead.no_op, self.planned_habit)
         return implied

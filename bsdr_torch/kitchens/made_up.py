@@ -23,6 +23,7 @@ from bsdr_torch.worlds.overcooked.state import DISH, FIRST_POT, HELD, IDLE, NOTH
 
 _WIDTHS, _HEIGHTS = range(4, 10), range(4, 7)
 _FLOOR_SHARE = 0.8  # of the inner cells
+_PARTED = 0.4  # the share of kitchens with a wall of counters from one side to the other
 _HANDS = {NOTHING: 0.45, ONION: 0.25, DISH: 0.2, SOUP: 0.1}
 _LYING = 0.1  # the share of counters on which something lies
 
@@ -35,7 +36,9 @@ def made_up_kitchen(like: Layout, generator: torch.Generator) -> Layout:
         )
         inner = [(x, y) for y in range(1, high - 1) for x in range(1, wide - 1)]
         open_ = torch.rand(len(inner), generator=generator) < _FLOOR_SHARE
-        floor = {cell for cell, is_open in zip(inner, open_.tolist(), strict=True) if is_open}
+        parted = bool(torch.rand((), generator=generator) < _PARTED)
+        wall = int(torch.randint(2, max(3, wide - 2), (), generator=generator)) if parted else None
+        floor = {cell for cell, is_open in zip(inner, open_.tolist(), strict=True) if is_open and cell[0] != wall}
         edges = sorted({(x + dx, y + dy) for x, y in floor for dx, dy in DIRECTIONS} - floor)
         some = torch.randint(1, 3, (2,), generator=generator).tolist()
         stations = [POT] * some[0] + [ONIONS] * some[1] + [DISHES, SERVING]

@@ -5,15 +5,33 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
+import torch
 from torch import Tensor, nn
 from torch.nn.functional import one_hot
 
 
-def multilayer_perceptron(inputs: int, hidden: Sequence[int], outputs: int, dropout: float) -> nn.Sequential:
-    """Linear layers with ReLU and dropout between them."""
+class SharedDropout(nn.Module):
+    """Dropout with one mask for a whole batch: values that are compared with one another lose the same."""
+
+    def __init__(self, share: float) -> None:
+        super().__init__()
+        self.share = share
+
+    def forward(self, rows: Tensor) -> Tensor:
+        """Rows `[N, F]`, in training without some of the columns."""
+        if not self.training or not self.share:
+            return rows
+        kept = torch.rand(rows.shape[1], device=rows.device) >= self.share
+        return rows * (kept.to(rows.dtype) / (1 - self.share))
+
+
+def multilayer_perceptron(
+    inputs: int, hidden: Sequence[int], outputs: int, dropout: float, shared: bool = False
+) -> nn.Sequential:
+    """Linear layers with ReLU and dropout between them, which may be `shared` by a batch."""
     layers: list[nn.Module] = []
     for before, after in pairwise((inputs, *hidden)):
-        layers += [nn.Linear(before, after), nn.ReLU(), nn.Dropout(dropout)]
+        layers += [nn.Linear(before, after), nn.ReLU(), (SharedDropout if shared else nn.Dropout)(dropout)]
     return nn.Sequential(*layers, nn.Linear(hidden[-1] if hidden else inputs, outputs))
 
 

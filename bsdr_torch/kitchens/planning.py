@@ -2,10 +2,10 @@
 
     Q_i(s, a) = gamma E_b V_i(s'(a, b))                                        b: the partner's action
     V_i(s)    = r_i(s) + rho Q_i(s, STAY) + (1 - rho) log sum_a b(a) exp Q_i(s, a)
-    P_i(a|s, h) = rho_i(h) 1[a = STAY] + (1 - rho_i(h)) softmax_a( log b_i(a|h) + kappa_i(h) Q_i(s, a) )
+    P_i(a|s, h) = rho_i(h) 1[a = STAY] + (1 - rho_i(h)) softmax_a( log b_i(a|h) + kappa(h) Q_i(s, a) )
 
 Plans are made with the habit of everybody's mean, `PlannedHabit`, and with an attention of kappa = 1; what a person
-does next depends on the habit and the attention of that person after the actions just taken.
+does next depends on their habit, and on an attention that is everybody's, after the actions just taken.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class ValueNetwork(nn.Module):
         hidden: the widths of the hidden layers.
         num_humans: how many people there are.
         rank: the length of e_i; 0 if all people are alike. Somebody never seen has e = 0.
-        dropout: the share of each hidden layer that is left out in training.
+        dropout: the share of each hidden layer that is left out in training, in all states of a batch alike.
         start: about what V is before it learns.
     """
 
@@ -50,7 +50,7 @@ class ValueNetwork(nn.Module):
         self, hidden: Sequence[int], num_humans: int, rank: int, dropout: float = 0.0, start: float = 0.0
     ) -> None:
         super().__init__()
-        self.network = multilayer_perceptron(NUM_FEATURES, hidden, 1 + rank, dropout)
+        self.network = multilayer_perceptron(NUM_FEATURES, hidden, 1 + rank, dropout, shared=True)
         self.people = nn.Parameter(torch.zeros(num_humans, rank))
         nn.init.constant_(cast(nn.Linear, self.network[-1]).bias[:1].detach(), start)
 

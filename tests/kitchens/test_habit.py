@@ -62,6 +62,8 @@ def test_a_long_history_is_summed_up() -> None:
 def test_attention_depends_on_the_past_and_without_one_it_is_full(history: torch.Tensor) -> None:
     who, where = torch.zeros(len(history), dtype=torch.int64), torch.zeros(len(history), dtype=torch.int64)
     seeing = HabitNetwork(12, num_humans=2, num_layouts=1, hidden=[16], dropout=0.0)
-    assert float(seeing(history, who, where).log_attention.std()) > 0
+    here = seeing(history, who, where).log_attention
+    assert float(here.detach().std()) > 0
+    assert torch.equal(here, seeing(history, who + 1, where - 1).log_attention)  # it is everybody's, everywhere
     blind = HabitNetwork(0, num_humans=2, num_layouts=1, hidden=[16], dropout=0.0)
     assert not bool(blind(history[:, :0], who, where).log_attention.any())

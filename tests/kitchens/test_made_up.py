@@ -33,3 +33,16 @@ def test_made_up_kitchens_can_be_cooked_in(like: Layout) -> None:
         step(kitchen, states, torch.randint(6, (300, 2), generator=generator))
         grids.add(kitchen.grid)
     assert len(grids) == 5
+
+
+def test_some_made_up_kitchens_are_parted_by_a_wall() -> None:
+    generator = torch.Generator().manual_seed(0)
+    kitchens = [made_up_kitchen(load_layout("cramped_room"), generator) for _ in range(40)]
+    walls = [any(all(row[x] != " " for row in kitchen.grid) for x in _inside(kitchen)) for kitchen in kitchens]
+    assert 8 <= sum(walls) <= 24
+
+
+def _inside(kitchen: Layout) -> range:
+    """The columns between the first and the last with floor."""
+    columns = [x for x, _ in kitchen.floor]
+    return range(min(columns), max(columns))

@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bsdr_torch.baselines.frequencies import KitchenFrequencies
+from bsdr_torch.contenders import Contender, Predicts, contenders
+from bsdr_torch.data.kitchen_people import KitchenPeople
+from bsdr_torch.data.splits import Protocol
+from bsdr_torch.errors import InputError
+from bsdr_torch.evaluation import score
+from bsdr_torch.tuning import append, trials
+
+seen: list[tuple[KitchenPeople, dict[str, Any]]] = []
+
+
+def count(data: KitchenPeople, seed: int, **settings: Any) -> Predicts:
+    seen.append((data, settings))
+    return KitchenFrequencies(data, after_own_last=False)
+
+
+COUNTED = Contender(count, {"under": {"rollout": {"a": 1, "b": 2}, "layout": {"a": 3}}})
+
+
+def test_a_trial_is_scored_on_validation_data(prepared_2019: Path) -> None:
+    (row,) = trials("counted", COUNTED, "rollout", {"b": 5}, folder=prepared_2019)
+    data, settings = seen[-1]
+    assert settings == {"under": {"rollout": {"a": 1, "b": 5}}}
+    model = KitchenFrequencies(data, after_own_last=False)
+    expected = float(score(model, data, "validation").compute()["ce"])
+    assert row["ce"] == pytest.approx(expected, abs=1e-4)
+    assert row["ce"] != pytest.approx(float(score(model, data).compute()["ce"]), abs=1e-3)
+    assert row["scored_on"] == "validation"
+    assert row["ce_replanned"] is None
+
+
+def test_two_kitchens_are_left_out_and_score(prepared_2019: Path) -> None:
+    without = ["cramped_room", "forced_coordination"]
+    rows = list(trials("counted", COUNTED, "layout", {}, without, folder=prepared_2019))
+    assert [row["scored_on"] for row in rows] == without
+    assert rows[0]["ce"] != rows[1]["ce"]
+    assert not set(without).intersection(seen[-1][0].kitchens_of("train"))
+
+
+def test_trials_are_added_to_a_file(prepared_2019: Path, tmp_path: Path) -> None:
+    path = tmp_path / "tuning.jsonl"
+    for b in (5, 6):
+        for row in trials("counted", COUNTED, "rollout", {"b": b}, folder=prepared_2019):
+            append(path, row)
+    assert [json.loads(line)["changes"] for line in path.read_text().splitlines()] == [{"b": 5}, {"b": 6}]
+
+
+@pytest.mark.parametrize(
+    ("name", "protocol", "without", "message"),
+    [
+        ("uniform", "rollout", [], "uniform has nothing to tune under rollout"),
+        ("bsdr", "rollout", ["cramped_room", "forced_coordination"], "none otherwise"),
+        ("bsdr", "layout", ["cramped_room", "cramped_room"], "two different kitchens"),
+    ],
+)
+def test_what_cannot_be_tried_is_said(name: str, protocol: Protocol, without: list[str], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        next(trials(name, contenders()[name], protocol, {}, without))
