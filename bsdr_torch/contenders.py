@@ -19,7 +19,7 @@ from bsdr_torch.data.decisions import Decisions
 from bsdr_torch.data.kitchen_people import KitchenPeople
 from bsdr_torch.data.splits import PROTOCOLS, Protocol
 from bsdr_torch.kitchens.kitchen_model import KitchenModel
-from bsdr_torch.kitchens.predicting import Precision, fit
+from bsdr_torch.kitchens.predicting import Precision, fit_often
 from bsdr_torch.kitchens.replanning import plan_anew
 from bsdr_torch.rationality import MODELS
 from bsdr_torch.worlds.overcooked import NUM_ACTIONS
@@ -172,9 +172,14 @@ def _train(data: KitchenPeople, seed: int, model: str, under: dict[str, dict[str
     kinds = {"Cloning": Cloning, "ILEED": ILEED, "KitchenModel": KitchenModel}
     settings |= under.get(data.protocol, next(iter(under.values())))
     epochs = settings.pop("max_epochs")
+    restarts = settings.pop("restarts", 1)
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        return fit(kinds[model](data.specs, data.humans, data.named, **settings), data, epochs, _PRECISION)
+
+        def make() -> Cloning | ILEED | KitchenModel:
+            return kinds[model](data.specs, data.humans, data.named, **settings)
+
+        return fit_often(make, data, epochs, _PRECISION, restarts)
 
 
 def _train_online(data: KitchenPeople, seed: int, **settings: Any) -> Predicts:

@@ -33,7 +33,7 @@ from bsdr_torch.worlds.overcooked import NUM_ACTIONS, NUM_SYMMETRIES, encode_fea
 STRENGTH = 1.0
 STRETCH = 10  # steps of a game that are predicted with the same omega
 _SPREAD = 0.1  # of omega before training
-_ITERATIONS = 60  # of a fit of omega, which moves hardly any more after 30
+_ITERATIONS = 120  # of a fit of omega, which then moves hardly any more
 
 
 def mixture_log_probs(log_policy: Tensor, skill: Tensor) -> Tensor:

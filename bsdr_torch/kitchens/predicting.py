@@ -6,7 +6,7 @@ import logging
 import tempfile
 import warnings
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Literal, NamedTuple, TypeVar
 
@@ -14,6 +14,7 @@ import lightning
 import torch
 from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
 from torch import Tensor
+from torch.nn.functional import nll_loss
 
 from bsdr_torch.data.decisions import Decisions
 from bsdr_torch.data.kitchen_people import KitchenPeople
@@ -177,6 +178,32 @@ def fit(
             raise KeyboardInterrupt
         model.load_state_dict(torch.load(best.best_model_path, weights_only=True)["state_dict"])
     return model.eval()
+
+
+def fit_often(
+    make: Callable[[], Trained],
+    data: KitchenPeople,
+    max_epochs: int,
+    precision: Precision = "32-true",
+    restarts: int = 1,
+) -> Trained:
+    """The best of several trainings by the likelihood of the training part, for models that are stuck from some starts.
+
+    Args:
+        make: a new model, different each time.
+        data: see `fit`, as are the others.
+        restarts: the number of trainings.
+    """
+    fits = [fit(make(), data, max_epochs, precision) for _ in range(restarts)]
+    return fits[0] if restarts == 1 else min(fits, key=lambda model: _training_loss(model, data))
+
+
+@torch.no_grad()
+def _training_loss(model: KitchenPredictor, data: KitchenPeople) -> float:
+    """In nats per decision."""
+    parts = list(data.steps("train").values())
+    lost = sum(float(nll_loss(model.action_log_probs(part), part.actions, reduction="sum")) for part in parts)
+    return lost / sum(len(part.actions) for part in parts)
 
 
 @contextmanager

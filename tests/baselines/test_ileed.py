@@ -13,7 +13,7 @@ from bsdr_torch.baselines.ileed import ILEED, OnlineILEED, gather_evidence, mixt
 from bsdr_torch.data.decisions import Decisions
 from bsdr_torch.data.kitchen_people import KitchenPeople
 from bsdr_torch.data.prepare import prepare
-from bsdr_torch.kitchens.predicting import fit
+from bsdr_torch.kitchens.predicting import fit_often
 from bsdr_torch.kitchens.predictor_in_kitchens import PredictorInKitchens
 from bsdr_torch.predictor import Predictor
 from bsdr_torch.rationality import POPULATION
@@ -67,12 +67,12 @@ def draw_demonstrators(folder: Path, games: int, seed: int) -> Demonstrators:
     played = play(KITCHEN, games, steps=600, seed=seed)
     rows = [row for n, game in enumerate(played) for row in rows_of(game, n, (f"left {n}", f"right {n}"))]
     prepare(write_csv(rows, folder / "games.csv"), folder / "prepared")
-    data = KitchenPeople(str(folder / "prepared"), batch_size=256)
+    data = KitchenPeople(str(folder / "prepared"), batch_size=1024)
     facing = FEATURE_GROUPS["facing"]
     shared = torch.Generator().manual_seed(0)
     policy = 4 * torch.randn(facing.stop - facing.start, NUM_ACTIONS, generator=shared)
     own = torch.Generator().manual_seed(seed)
-    omega = torch.stack([torch.linspace(-1, 4, 2 * games), torch.randn(2 * games, generator=own)], 1)
+    omega = torch.stack([torch.linspace(-1.5, 2.5, 2 * games), torch.randn(2 * games, generator=own)], 1)
     people = Demonstrators(data, policy, omega)
     (table,) = data._tables.values()
     table.actions.copy_(torch.multinomial(people.probs(people.everything), 1, generator=own).squeeze(1))
@@ -93,8 +93,11 @@ def newcomers(tmp_path_factory: pytest.TempPathFactory) -> Demonstrators:
 def model(demonstrators: Demonstrators) -> ILEED:
     torch.manual_seed(0)
     data, settings = demonstrators.data, {"hidden": [32], "embedding_hidden": [16], "embedding": 4, "dropout": 0.0}
-    model = ILEED(data.specs, data.humans, data.named, learning_rate=1e-2, omega_rate=3e-2, **settings)  # type: ignore[arg-type]
-    return fit(model, data, max_epochs=30).requires_grad_(False)
+
+    def make() -> ILEED:
+        return ILEED(data.specs, data.humans, data.named, learning_rate=2e-2, omega_rate=6e-2, **settings)  # type: ignore[arg-type]
+
+    return fit_often(make, data, max_epochs=30, restarts=3).requires_grad_(False)
 
 
 @pytest.fixture(scope="module")
@@ -116,8 +119,8 @@ def test_it_recovers_how_expert_people_are_where(demonstrators: Demonstrators, m
     assert len(truth) == 2 * len(demonstrators.data.humans)
     found = torch.zeros(len(truth)).index_add(0, cases, model.expertise(steps)) / torch.bincount(cases)
     ranks = [values.argsort().argsort().double() for values in (truth, found)]
-    # 0.92 here; other people and starts gave 0.77 to 0.95.
-    assert torch.corrcoef(torch.stack(ranks))[0, 1] > 0.75
+    # 0.97 here, and 0.95 to 0.97 with three other groups of people.
+    assert torch.corrcoef(torch.stack(ranks))[0, 1] > 0.9
 
 
 def test_somebody_new_is_predicted_better_as_their_game_goes_on(newcomers: Demonstrators, model: ILEED) -> None:
