@@ -15,7 +15,7 @@ from tqdm import tqdm
 
 from bsdr_torch.contenders import LONG_HISTORY, Contender, Predicts
 from bsdr_torch.data.arrow_files import read_columns, write_table
-from bsdr_torch.data.decisions import Decisions, RolloutKey
+from bsdr_torch.data.decisions import RolloutKey
 from bsdr_torch.data.kitchen_people import KitchenPeople
 from bsdr_torch.data.prepared import read_provenance
 from bsdr_torch.data.splits import PROTOCOLS, Part, Protocol
@@ -111,10 +111,12 @@ def evaluate(
                 data_of = (task[1:], people)
             contender = contenders[task.model]
             model = contender.fit(data_of[1], task.seed, **contender.settings)
-            sums = score(model, data_of[1]).sums
+            kitchens = contender.kitchens(used)
+            sums = score(model, data_of[1], kitchens=kitchens).sums
             replanned = torch.full_like(sums[:, 0], torch.nan)
             if contender.replan is not None:
-                replanned = score(contender.replan(model, data_of[1], task.seed), data_of[1]).sums[:, _LOSS]
+                again = contender.replan(model, data_of[1], task.seed)
+                replanned = score(again, data_of[1], kitchens=kitchens).sums[:, _LOSS]
             measured = Measured(sums, replanned)
             _keep(paths[task], measured)
         found[task] = measured
@@ -140,19 +142,22 @@ def tasks(
         Task(model, protocol, held_out, seed)
         for protocol in protocols
         for model, contender in contenders.items()
-        if protocol in contender.protocols
+        if protocol in contender.protocols and (kitchens := contender.kitchens(layouts))
         for seed in (seeds if contender.seeded else [0])
-        for held_out in (layouts if protocol == "layout" else [None])
+        for held_out in (kitchens if protocol == "layout" else [None])
     ]
 
 
 @torch.no_grad()
-def score(predictor: Predicts, data: KitchenPeople, part: Part = "test") -> KitchenScores:
-    """The scores of a model on a part of the data."""
+def score(
+    predictor: Predicts, data: KitchenPeople, part: Part = "test", kitchens: Sequence[str] | None = None
+) -> KitchenScores:
+    """The scores of a model on a part of the data, in all kitchens or in some."""
     scores = KitchenScores([rollout.layout for rollout in data.rollouts])
     for steps in data.steps(part).values():
-        for first in range(0, len(steps.actions), _ROWS_AT_ONCE):
-            batch = Decisions(steps.layout, *(column[first : first + _ROWS_AT_ONCE] for column in steps[1:]))
+        if kitchens is not None and steps.layout not in kitchens:
+            continue
+        for batch in steps.chunks(_ROWS_AT_ONCE):
             scores.update(predictor.action_log_probs(batch), batch.actions, batch.rollouts)
     return scores
 
@@ -164,6 +169,13 @@ def pairs(rollouts: Sequence[RolloutKey]) -> Tensor:
         players.setdefault(rollout.game, set()).add(rollout.human)
     numbers: dict[frozenset[str], int] = {}
     return torch.tensor([numbers.setdefault(frozenset(players[key.game]), len(numbers)) for key in rollouts])
+
+
+def kitchen_mean(values: Tensor, rollouts: Sequence[RolloutKey]) -> float:
+    """The mean over kitchens of the mean over rollouts of values `[R]`, NaN for rollouts that do not count."""
+    names = [rollout.layout for rollout in rollouts]
+    inside = (values[torch.tensor([name == layout for name in names])] for layout in dict.fromkeys(names))
+    return float(torch.stack([found.nanmean() for found in inside]).nanmean())
 
 
 def standard_error(values: Tensor, rollouts: Sequence[RolloutKey], draws: int = 2000, seed: int = 0) -> float:

@@ -17,7 +17,7 @@ from bsdr_torch.contenders import Contender
 from bsdr_torch.data.arrow_files import write_files
 from bsdr_torch.data.splits import Protocol
 from bsdr_torch.errors import InputError
-from bsdr_torch.evaluation import Results, standard_error
+from bsdr_torch.evaluation import Results, kitchen_mean, standard_error
 from bsdr_torch.metrics import MEASURES, SUMS, kitchen_measures, rollout_measures
 
 ALL = "all"  # stands for the mean over kitchens where the name of one is expected
@@ -26,6 +26,10 @@ ALL = "all"  # stands for the mean over kitchens where the name of one is expect
 _SUMMARY = {
     "action frequencies": ("frequencies",),
     "habit alone": ("habit-id", "habit"),
+    "self-play, with a temperature": ("self-play-tempered",),
+    "BPD, inference of z": ("bpd-inference",),
+    "BPD, network that watched": ("bpd-sequence",),
+    "ILEED, sees what BSDR sees": ("ileed-symmetric-online", "ileed-symmetric"),
     "cloning, 64-64, 8 own actions": ("cloning-64-history",),
     "cloning, 256-256, sees what BSDR sees": ("cloning-256-symmetric-id", "cloning-256-symmetric"),
     "`br`": ("br",),
@@ -119,9 +123,12 @@ def summary(records: Sequence[Mapping[str, Any]]) -> str:
     for label, names in _SUMMARY.items():
         cells = []
         for protocol in _ABOUT:
-            of_all = [r for r in records if r["protocol"] == protocol and r["layout"] == ALL]
-            name = next((name for name in names if any(r["model"] == name for r in of_all)), None)
-            cells.append(_summary_cell([r for r in of_all if r["model"] == name]))
+            here = [r for r in records if r["protocol"] == protocol]
+            name = next((name for name in names if any(r["model"] == name for r in here)), None)
+            own = [r for r in here if r["model"] == name]
+            kitchens, most = (len({r["layout"] for r in rows} - {ALL}) for rows in (own, here))
+            cell = _summary_cell([r for r in own if r["layout"] == ALL])
+            cells.append(cell if kitchens in (0, most) else f"{cell} in {kitchens} of {most} kitchens")
         if any(cell != "-" for cell in cells):
             lines.append(f"| {label} | " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
@@ -158,9 +165,12 @@ def figure(results: Results) -> Figure:
             panel.legend(fontsize=7)
         panel.set(title=f"protocol {protocol}", xlabel="cross-entropy (nats per step)")
         panel.grid(axis="x", alpha=0.3)
-    panels[0].set_yticks(range(len(models)), models)
+    kitchens = {key.layout for key in results.rollouts}
+    partly = {model for (model, _, _), sums in results.sums.items() if _tested(results, sums) != kitchens}
+    panels[0].set_yticks(range(len(models)), [f"{model} *" if model in partly else model for model in models])
     panels[0].invert_yaxis()
-    drawing.suptitle("Predicting people's next action; bars: one standard error over pairs")
+    note = "; *: not in all kitchens" if partly else ""
+    drawing.suptitle(f"Predicting people's next action; bars: one standard error over pairs{note}")
     return drawing
 
 
@@ -196,21 +206,25 @@ def _table(results: Results, contenders: Mapping[str, Contender], protocol: Prot
         difference = "-"
         if against in rows and against != model:
             gap = losses - _losses(rows[against])
-            value = float(scores["ce"] - _scores(results, _mean(rows[against]))["ce"])
-            difference = f"{value:+.3f} ± {standard_error(gap, results.rollouts):.3f}"
+            value, error = kitchen_mean(gap, results.rollouts), standard_error(gap, results.rollouts)
+            difference = f"{value:+.3f} ± {error:.3f}"
+        tested = _tested(results, seeds[0])
+        mark = "" if len(tested) == len(layouts) else " \\*"
         cells = [
             model,
             str(contender.history or "-"),
             "yes" if contender.identity else "-",
             contender.fitted_on,
-            f"{float(scores['ce']):.3f} ± {standard_error(losses, results.rollouts):.3f}",
+            f"{float(scores['ce']):.3f} ± {standard_error(losses, results.rollouts):.3f}{mark}",
             difference,
             f"{float(again['ce']):.3f}" if again else "-",
             *(f"{float(scores[name]):.3f}" for name in ("ce_stay", "ce_moves", "accuracy")),
-            *(f"{float(scores[f'{layout}/ce']):.3f}" if f"{layout}/ce" in scores else "-" for layout in layouts),
+            *(f"{float(scores[f'{layout}/ce']):.3f}" if layout in tested else "-" for layout in layouts),
             f"{len(seeds)} ({float(spread.std()):.3f})" if len(seeds) > 1 else str(len(seeds)),
         ]
         lines.append("| " + " | ".join(cells) + " |")
+    if any(" \\* |" in line for line in lines):
+        lines += ["", "\\* Not in all kitchens: *against* is in the same ones, other rows are not to be compared."]
     return lines
 
 
@@ -237,9 +251,8 @@ def _differences(results: Results, contenders: Mapping[str, Contender], protocol
         for kitchen in (None, *kitchens):
             inside = torch.tensor([kitchen in (None, key.layout) for key in results.rollouts])
             here = gap.where(inside, torch.nan)
-            by_kitchen = [here[torch.tensor([key.layout == k for key in results.rollouts])].nanmean() for k in kitchens]
-            mean = torch.stack(by_kitchen).nanmean()
-            cells.append(f"{float(mean):+.4f} ± {standard_error(here, results.rollouts):.4f}")
+            mean, error = kitchen_mean(here, results.rollouts), standard_error(here, results.rollouts)
+            cells.append(f"{mean:+.4f} ± {error:.4f}")
         lines.append(f"| {name} | {other} | " + " | ".join(cells) + " |")
     return lines
 
@@ -260,6 +273,12 @@ def _replanned(results: Results, keys: Sequence[tuple[str, Protocol, int]]) -> d
         return {}
     sums[:, SUMS.index("loss")] = torch.where(tested, losses, 0.0)
     return _scores(results, sums)
+
+
+def _tested(results: Results, sums: Tensor) -> set[str]:
+    """The kitchens that a model was tested in."""
+    steps = sums[:, SUMS.index("steps")].tolist()
+    return {key.layout for key, count in zip(results.rollouts, steps, strict=True) if count}
 
 
 def _by_model(results: Results, protocol: Protocol) -> dict[str, list[Tensor]]:

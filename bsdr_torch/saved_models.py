@@ -21,6 +21,7 @@ _CLASSES = {
     "Cloning": "bsdr_torch.baselines.cloning",
     "ILEED": "bsdr_torch.baselines.ileed",
     "SelfPlay": "bsdr_torch.baselines.self_play",
+    "BPD": "bsdr_torch.baselines.bpd",
 }
 
 

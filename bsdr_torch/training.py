@@ -17,6 +17,7 @@ from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 from lightning.pytorch.loggers import TensorBoardLogger
 from torch import Tensor
 
+from bsdr_torch.baselines.bpd import BPD
 from bsdr_torch.baselines.cloning import Cloning
 from bsdr_torch.baselines.frequencies import ActionFrequencies, uniform
 from bsdr_torch.baselines.ileed import ILEED
@@ -33,14 +34,15 @@ from bsdr_torch.recovery import TrueModel
 from bsdr_torch.saved_models import SavedModel, read_model
 
 # What can be named on the command line has to be imported.
-MODELS: tuple[type[SavedModel], ...] = (HumanModel, KitchenModel, Cloning, ILEED, SelfPlay)
+MODELS: tuple[type[SavedModel], ...] = (HumanModel, KitchenModel, Cloning, ILEED, SelfPlay, BPD)
 _DATA = ("SimulatedPeople", "RecordedPeople", "KitchenPeople")
 _FROM_DATA = ("worlds", "humans", "named")
 
 _DESCRIPTION = """Train a model of people on rollouts: `fit --config scripts/configs/kitchens.yaml` (recorded people in
 Overcooked kitchens) or gridworld.yaml (simulated people). Further words change the job: `--model.rationality br`
 (br_per_human, irleed, bsdr), `--data.protocol human` (rollout, human, or layout with `--data.held_out NAME`),
-`--data.layouts [NAME]`, `--ckpt_path last.ckpt` to go on."""
+`--data.layouts [NAME]`, `--ckpt_path last.ckpt` to go on. Other models in kitchens: ileed.yaml, self_play.yaml and
+bpd.yaml, which says how much play is how many minutes."""
 
 
 class TrainingCLI(LightningCLI):

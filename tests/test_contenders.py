@@ -16,7 +16,7 @@ from bsdr_torch.rationality import POPULATION
 
 @pytest.fixture(scope="module")
 def data(prepared_2020: Path) -> KitchenPeople:
-    return KitchenPeople(str(prepared_2020), layouts=["counter_circuit"])
+    return KitchenPeople(str(prepared_2020), layouts=["cramped_room"])
 
 
 def two_futures(data: KitchenPeople, step: int) -> Iterator[Decisions]:
@@ -58,7 +58,7 @@ def test_predictions_see_nothing_that_comes_later_and_no_test_data(
 def test_contenders_say_truly_what_they_see(name: str, data: KitchenPeople) -> None:
     contender = contenders(quick=True)[name]
     model = contender.fit(data, 0, **contender.settings)
-    steps = data.steps("test")["counter_circuit"]
+    steps = data.steps("test")["cramped_room"]
     as_seen = model.action_log_probs(steps)
     earlier = steps.history.clone()
     earlier[:, contender.history :] = (earlier[:, contender.history :] + 1) % 6

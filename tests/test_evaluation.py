@@ -123,8 +123,9 @@ def test_other_settings_data_or_kitchens_are_fitted_anew(prepared_2020: Path, tm
 
 
 def test_every_model_is_tested_under_the_protocols_that_it_is_for() -> None:
-    everything = tasks(contenders(), PROTOCOLS, [0], ["a", "b"])
-    for name, contender in contenders().items():
+    rows = {name: row for name, row in contenders().items() if row.kitchens(["a"])}
+    everything = tasks(rows, PROTOCOLS, [0], ["a", "b"])
+    for name, contender in rows.items():
         held_out = {task.protocol: task.held_out for task in everything if task.model == name}
         assert tuple(held_out) == contender.protocols
         assert ("layout" in held_out) == (held_out.get("layout") == "b")
@@ -132,6 +133,31 @@ def test_every_model_is_tested_under_the_protocols_that_it_is_for() -> None:
         assert contenders()[planner].protocols == PROTOCOLS
     with pytest.raises(InputError, match="'people' is not one of rollout, human, layout"):
         tasks(contenders(), ["people"], [0], ["a"])  # type: ignore[list-item]
+
+
+def test_a_model_for_some_kitchens_is_tested_in_no_others(prepared_2020: Path, tmp_path: Path) -> None:
+    assert not tasks({"bpd-sequence": contenders()["bpd-sequence"]}, PROTOCOLS, [0], ["a", "b"])
+
+    def fit(data: KitchenPeople, seed: int, kitchens: list[str]) -> Predicts:
+        return uniform(6)
+
+    rows = {"all": Contender(fit, {"kitchens": ["cramped_room", "counter_circuit"]}), **COUNTED}
+    rows["some"] = Contender(fit, {"kitchens": ["cramped_room"]})
+    found = evaluate(rows, ["rollout", "layout"], [0], prepared_2020, tmp_path, ["cramped_room", "counter_circuit"])
+    by_row = [(r["model"], r["layout"]) for r in records(found, rows) if r["protocol"] == "layout"]
+    assert [layout for model, layout in by_row if model == "some"] == ["cramped_room", ALL]
+    assert [layout for model, layout in by_row if model == "all"] == ["cramped_room", "counter_circuit", ALL]
+    text = markdown(found, rows, "frequencies", "evaluate")
+    some, every = (next(line for line in text.splitlines() if line.startswith(f"| {row} ")) for row in ("some", "all"))
+    ce = {
+        r["layout"]: r["ce"] for r in records(found, rows) if (r["model"], r["protocol"]) == ("frequencies", "rollout")
+    }
+    assert "\\* |" in some
+    assert f"| {math.log(6) - ce['cramped_room']:+.3f} ±" in some
+    assert "\\* |" not in every
+    assert f"| {math.log(6) - ce[ALL]:+.3f} ±" in every
+    labels = [label.get_text() for label in figure(found).axes[0].get_yticklabels()]
+    assert {"some *", "all"} <= set(labels)
 
 
 @pytest.fixture(scope="module")
@@ -217,3 +243,11 @@ def test_the_summary_takes_the_row_that_there_is() -> None:
     assert "| habit alone | 1.000 ± 0.000 | - | - |" in lines
     assert "| `br` | 0.850 ± 0.000, re-planned 0.900 | - | - |" in lines
     assert len(lines) == 4
+
+
+def test_the_summary_says_of_which_rows_kitchens_are_missing() -> None:
+    results = by_hand({"habit": 1.0, "bpd-inference": 1.5}, {})
+    results.sums["bpd-inference", "rollout", 0][:4] = 0
+    found = summary(records(results, {name: contenders()[name] for name in ("habit", "bpd-inference")}))
+    assert "| BPD, inference of z | 1.500 ± 0.000 in 1 of 2 kitchens | - | - |" in found
+    assert "| habit alone | 1.000 ± 0.000 | - | - |" in found

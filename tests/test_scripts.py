@@ -15,7 +15,11 @@ import pytest
 import torch
 import yaml
 
+from bsdr_torch.baselines.bpd import BPD
+from bsdr_torch.baselines.self_play import SelfPlay
+from bsdr_torch.contenders import contenders
 from bsdr_torch.data.grid_people import SimulatedPeople
+from bsdr_torch.data.kitchen_people import KitchenPeople
 from bsdr_torch.data.rollouts import write_rollouts
 
 ROOT = Path(__file__).parent.parent
@@ -117,6 +121,33 @@ def test_predictions_are_written_for_every_decision(trained, tmp_path: Path) -> 
     table = pyarrow.parquet.read_table(tmp_path / "p.parquet")
     assert table.num_rows == len(rollouts.steps().state)
     assert {"probability", "beta", "cost", "p_STAY"} <= set(table.column_names)
+
+
+def test_those_who_learn_by_playing_are_trained_by_config_and_kept_for_the_table(
+    prepared_2020: Path, tmp_path: Path, inside: Inside
+) -> None:
+    data = KitchenPeople(str(prepared_2020), ["cramped_room"])
+    small = {"iterations": 1, "games": 2}
+    for name, kind, budget in (("self_play", SelfPlay, small), ("bpd", BPD, {**small, "lessons": 1})):
+        path = ROOT / f"scripts/configs/{name}.yaml"
+        options = [f"--model.{option}={value}" for option, value in budget.items()]
+        code, output, errors = inside(
+            *("train.py", "fit", "--config", path, f"--data.folder={prepared_2020}"),
+            *("--data.layouts=[cramped_room]", "--trainer.accelerator=cpu", *options),
+        )
+        assert code == 0, errors
+        assert kind.__name__ in output
+        assert (tmp_path / f"lightning_logs/{name}/version_0/checkpoints/last.ckpt").is_file()
+        as_configured = yaml.safe_load(path.read_text())["model"]["init_args"]
+        model = kind(data.specs, data.humans, data.named, **(as_configured | budget))
+        kept = model.path_of("cramped_room")
+        assert kept is not None
+        assert kept.is_file()
+        # What the table would train is what the configuration trains.
+        row = next(row for key, row in contenders().items() if key.startswith(name.replace("_", "-")))
+        settings = {option: value for option, value in row.settings.items() if option != "kitchens"}
+        made = [kind(data.specs, data.humans, data.named, **options) for options in (as_configured, settings)]
+        assert made[0].path_of("cramped_room") == made[1].path_of("cramped_room")
 
 
 SECTIONS = {

@@ -1,11 +1,13 @@
 """Who plays? Two ways to predict somebody drawn from a policy distribution from what they did so far.
 
-`infer` asks which z they have: a Gaussian for each person, moved as their steps come in so that the evidence lower
+`Belief` asks which z they have: a Gaussian for each person, moved as their steps come in so that the evidence lower
 bound rises. `Forecaster` is a recurrent network that has watched many people of the distribution play; it knows nothing
 of z.
 """
 
 from __future__ import annotations
+
+import math
 
 import torch
 from torch import Tensor, nn
@@ -18,63 +20,82 @@ _REMEMBERED = 128  # earlier steps that a gradient step looks at, drawn at rando
 _WIDE, _NARROW = 1.0, 0.05  # the standard deviation of z, at first and at least
 
 
-def infer(
-    distribution: PolicyDistribution,
-    observations: Tensor,
-    actions: Tensor,
-    real: Tensor,
-    generator: torch.Generator,
-    every: int = 10,
-    gradient_steps: int = 10,
-    samples: int = 32,
-    learning_rate: float = 0.05,
-) -> Tensor:
-    """log P(action) at each step, given the steps before it, `[T, R, A]`.
-
-    The probabilities are means over z, not over logits.
+class Belief:
+    """Which z do R people have? At first, any that the distribution draws.
 
     Args:
         distribution: what people are drawn from.
-        observations: `[T, R, F]`, what R people saw.
-        actions: `[T, R]`, what they did.
-        real: `[T, R]` bool, which steps there are.
+        people: R.
         generator: of z.
-        every: after how many steps the Gaussians are moved.
-        gradient_steps: how often they are moved then.
-        samples: how many z the prediction is a mean over.
+        samples: how many z a prediction is a mean over.
         learning_rate: of Adam.
     """
-    T, R, _ = observations.shape
-    D, device = distribution.boltzmann.latent_size, observations.device
-    mean = torch.zeros((R, D), device=device, requires_grad=True)
-    log_scale = torch.zeros((R, D), device=device, requires_grad=True)
-    optimizer = torch.optim.Adam([mean, log_scale], learning_rate)
-    found = []
 
-    def drawn(count: int) -> Tensor:
-        noise = torch.randn((count, R, D), generator=generator, device=device)
-        return mean + noise * log_scale.exp().clamp(_NARROW, _WIDE)
+    def __init__(
+        self,
+        distribution: PolicyDistribution,
+        people: int,
+        generator: torch.Generator,
+        samples: int = 32,
+        learning_rate: float = 0.05,
+    ) -> None:
+        self.distribution, self.generator, self.samples = distribution, generator, samples
+        shape, device = (people, distribution.boltzmann.latent_size), generator.device
+        self.mean = torch.zeros(shape, device=device, requires_grad=True)
+        self.log_scale = torch.zeros(shape, device=device, requires_grad=True)
+        self._optimizer = torch.optim.Adam([self.mean, self.log_scale], learning_rate)
 
-    for first in range(0, T, every):
-        seen = observations[first : first + every]
-        with torch.no_grad():
-            z = drawn(samples)
-            each = [distribution.logits(seen, one.expand(len(seen), -1, -1)).log_softmax(-1) for one in z]
-            found.append(torch.stack(each).logsumexp(0) - torch.tensor(float(samples)).log())
-        known = min(first + every, T)
-        counts = real[:known].sum(0).clamp(min=1)  # [R]
-        for _ in range(gradient_steps if known < T else 0):
-            place = torch.randint(known, (min(known, _REMEMBERED), R), generator=generator, device=device)
-            who = torch.arange(R, device=device).expand_as(place)
+    @torch.enable_grad()
+    def learn(self, observations: Tensor, actions: Tensor, real: Tensor, gradient_steps: int) -> None:
+        """Moves the Gaussians, given all that was seen so far.
+
+        Args:
+            observations: `[T, R, F]`, what they saw.
+            actions: `[T, R]`, what they did.
+            real: `[T, R]` bool, which steps there are.
+            gradient_steps: how often.
+        """
+        T, R = actions.shape
+        counts = real.sum(0).clamp(min=1)  # [R]
+        for _ in range(gradient_steps):
+            place = torch.randint(T, (min(T, _REMEMBERED), R), generator=self.generator, device=actions.device)
+            who = torch.arange(R, device=actions.device).expand_as(place)
             there = real[place, who]
-            logits = distribution.logits(observations[place, who], drawn(1).expand(len(place), -1, -1))
-            taken = logits.log_softmax(-1).gather(-1, actions[place, who][..., None]).squeeze(-1)
+            z = self._draw().expand(len(place), -1, -1)
+            log_probs = self.distribution.logits(observations[place, who], z).log_softmax(-1)
+            taken = log_probs.gather(-1, actions[place, who][..., None]).squeeze(-1)
             likelihood = (taken * there).sum(0) / there.sum(0).clamp(min=1) * counts
-            divergence = 0.5 * (mean.square() + (2 * log_scale).exp() - 1 - 2 * log_scale).sum(1)
-            optimizer.zero_grad()
+            variance = (2 * self.log_scale).exp()
+            divergence = 0.5 * (self.mean.square() + variance - 1 - 2 * self.log_scale).sum(1)
             # Per step seen, so that the learning rate means the same early and late.
-            ((divergence - likelihood) / counts).sum().backward()  # type: ignore[no-untyped-call]  # torch's
-            optimizer.step()
+            loss = ((divergence - likelihood) / counts).sum()
+            self.mean.grad, self.log_scale.grad = torch.autograd.grad(loss, (self.mean, self.log_scale))
+            self._optimizer.step()
+
+    @torch.no_grad()
+    def log_probs(self, observations: Tensor) -> Tensor:
+        """log P(action) `[T, R, A]` where they see `observations [T, R, F]`; probabilities are averaged, not logits."""
+        found = [
+            self.distribution.logits(observations, self._draw().expand(len(observations), -1, -1)).log_softmax(-1)
+            for _ in range(self.samples)
+        ]
+        return torch.stack(found).logsumexp(0) - math.log(self.samples)
+
+    def _draw(self) -> Tensor:
+        noise = torch.randn(self.mean.shape, generator=self.generator, device=self.mean.device)
+        return self.mean + noise * self.log_scale.exp().clamp(_NARROW, _WIDE)
+
+
+def infer(belief: Belief, observations: Tensor, actions: Tensor, real: Tensor, every: int = 10) -> Tensor:
+    """log P(action) at each step of R people, given the steps before it, `[T, R, A]`; see `Belief.learn`.
+
+    The belief is moved after every so many steps, as often as there were steps.
+    """
+    found = []
+    for first in range(0, len(actions), every):
+        if first:
+            belief.learn(observations[:first], actions[:first], real[:first], every)
+        found.append(belief.log_probs(observations[first : first + every]))
     return torch.cat(found)
 
 

@@ -153,6 +153,7 @@ def iterate(
     latents: Tensor,
     practice: Practice,
     generator: torch.Generator,
+    share: float = 1.0,
 ) -> dict[str, float]:
     """Plays and learns once; returns what happened, by name.
 
@@ -164,8 +165,9 @@ def iterate(
         latents: `[R, D]`, who plays; changed as games end.
         practice: how; `window` steps reveal a policy.
         generator: of actions and z.
+        share: of the KL that counts.
     """
-    inverse_beta = distribution.boltzmann.inverse_beta
+    inverse_beta = share * distribution.boltzmann.inverse_beta
 
     def draw(count: int) -> Tensor:
         return distribution.draw(count, generator)

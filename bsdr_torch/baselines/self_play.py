@@ -14,11 +14,13 @@ from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 import torch
+from filelock import FileLock
 from torch import Tensor, nn
 from torch.nn.functional import nll_loss
 
 from bsdr_torch.baselines.kitchen_games import KitchenGames
 from bsdr_torch.baselines.ppo import Practice, improve, play
+from bsdr_torch.data.arrow_files import write_files
 from bsdr_torch.data.decisions import Decisions
 from bsdr_torch.data.kitchen_people import KitchenPeople
 from bsdr_torch.data.prepared import layout_to_json
@@ -36,6 +38,9 @@ _ROWS_AT_ONCE = 16384
 class SelfTaught(KitchenPredictor):
     """A model that learns by playing, a player for each kitchen. Batches of people only say which kitchen is next.
 
+    What is learned depends on the kitchen, the settings and the seed (torch's own, in a training by Lightning), and on
+    no recorded game: so one player serves all protocols.
+
     Args:
         worlds: the kitchens as plain data (`KitchenPeople.specs`); the checkpoint carries them.
         humans: the ids of all people.
@@ -45,6 +50,7 @@ class SelfTaught(KitchenPredictor):
         horizon: steps of a game.
         shaped: the share of the iterations in which the rewards on the way to a soup fade away.
         practice: how to learn, see `Practice`.
+        taught: a folder in which players who are done are kept, and where `teach` looks for them. None for nowhere.
     """
 
     after_practice: ClassVar[tuple[str, ...]] = ()  # the settings that make no difference to what is learned
@@ -59,6 +65,7 @@ class SelfTaught(KitchenPredictor):
         horizon: int,
         shaped: float,
         practice: dict[str, Any],
+        taught: str | None,
     ) -> None:
         super().__init__(worlds, humans, named)
         self.iterations, self.num_games, self.horizon, self.shaped = iterations, games, horizon, shaped
@@ -68,7 +75,9 @@ class SelfTaught(KitchenPredictor):
             {name: nn.Parameter(torch.zeros((), dtype=torch.int64), requires_grad=False) for name in self.layouts}
         )
         self.automatic_optimization = False
+        self.taught, self.seed = taught, 0
         self._games: dict[str, KitchenGames] = {}
+        self._generators: dict[str, torch.Generator] = {}
 
     @abstractmethod
     def player(self) -> nn.Module:
@@ -79,6 +88,16 @@ class SelfTaught(KitchenPredictor):
         self, layout: Layout, optimizers: list[torch.optim.Optimizer], practice: Practice, generator: torch.Generator
     ) -> dict[str, float]:
         """Plays and learns for one iteration; returns what happened, by name."""
+
+    def begin(self, seed: int) -> None:
+        """Has new players in all kitchens; those of a kitchen do not depend on which others there are."""
+        self.seed = seed
+        for name in self.layouts:
+            with _seeded(seed):
+                self.players[name] = self.player().to(self.device)
+            self.practised[name].zero_()
+        self._games.clear()
+        self._generators.clear()
 
     def optimizers_of(self, players: list[nn.Module]) -> list[torch.optim.Optimizer]:
         """One Adam for all that the players are made of."""
@@ -95,19 +114,23 @@ class SelfTaught(KitchenPredictor):
             self._games[layout.name] = started
         return self._games[layout.name]
 
-    def practise(
-        self, layout: str, optimizers: list[torch.optim.Optimizer], generator: torch.Generator
-    ) -> dict[str, float] | None:
-        """One iteration in a kitchen, as late as it is; None if the player is done."""
-        if int(self.practised[layout]) >= self.iterations:
-            return None
+    def done(self, layout: str) -> bool:
+        """Whether the player of a kitchen has practised enough."""
+        return int(self.practised[layout]) >= self.iterations
+
+    def practise(self, layout: str, optimizers: list[torch.optim.Optimizer]) -> dict[str, float]:
+        """One iteration in a kitchen, as late as it is; nothing if the player is done."""
+        if self.done(layout):
+            return {}
+        if layout not in self._generators:
+            self._generators[layout] = torch.Generator(self.device).manual_seed(self.seed)
         kitchen, done = self.layout(layout), self.progress(int(self.practised[layout]))
         games, practice = self.games(kitchen), self.practice.at(done)
         games.shaping = max(0.0, 1 - done / self.shaped) if self.shaped else 0.0
         for optimizer in optimizers:
             for group in optimizer.param_groups:
                 group["lr"] = practice.learning_rate
-        found = self.practise_once(kitchen, optimizers, practice, generator)
+        found = self.practise_once(kitchen, optimizers, practice, self._generators[layout])
         self.practised[layout].add_(1)
         finished = games.finished()
         if len(finished):
@@ -118,10 +141,39 @@ class SelfTaught(KitchenPredictor):
         """One iteration in the kitchen of the batch."""
         found = self.optimizers()
         optimizers: list[Any] = found if isinstance(found, list) else [found]
-        generator = torch.Generator(self.device).manual_seed(int(torch.randint(2**62, ())))
-        happened = self.practise(batch.layout, optimizers, generator)
-        for name, value in (happened or {}).items():
+        for name, value in self.practise(batch.layout, optimizers).items():
             self.log(f"{name}/{batch.layout}", value, on_step=True, on_epoch=False)
+        if all(map(self.done, self.layouts)):
+            self.trainer.should_stop = True
+
+    def setup(self, stage: str) -> None:
+        """Begins, unless somebody has practised already; a checkpoint is read after this."""
+        super().setup(stage)
+        if stage == "fit" and not any(int(count) for count in self.practised.values()):
+            self.begin(torch.initial_seed())
+
+    def on_train_end(self) -> None:
+        """Keeps the players who are done."""
+        for layout in self.layouts:
+            if self.done(layout):
+                self.keep(layout)
+
+    def keep(self, layout: str) -> None:
+        """Writes the player of a kitchen into the folder of those who are done, if there is one."""
+        path, player = self.path_of(layout), self.players[layout]
+        if path is not None:
+            write_files({path: lambda temporary: torch.save(player.state_dict(), temporary)})
+
+    def path_of(self, layout: str) -> Path | None:
+        """Where the player of a kitchen is kept: by all that makes a difference to what is learned."""
+        left_out = ("worlds", "humans", "named", "taught", *self.after_practice)
+        # Lightning's command line adds names that begin with _.
+        settings = {name: value for name, value in self.hparams.items() if name not in left_out and name[0] != "_"}
+        content = json.dumps(
+            [type(self).__name__, layout_to_json(self.layout(layout)), settings, self.seed], sort_keys=True
+        )
+        name = f"{layout}-{hashlib.sha256(content.encode()).hexdigest()[:16]}.pt"
+        return None if self.taught is None else Path(self.taught) / name
 
     def configure_optimizers(self) -> list[torch.optim.Optimizer]:
         """For the players of all kitchens; those who do not play have no gradient and stay as they are."""
@@ -141,6 +193,7 @@ class SelfPlay(SelfTaught):
         horizon: steps of a game.
         shaped: the share of the iterations in which the rewards on the way to a soup fade away.
         practice: how to learn, see `Practice`.
+        taught: a folder in which players who are done are kept, and where `teach` looks for them.
         tempered: predict people by pi(a|s)^(1/T), with one T for all kitchens, fitted to the training part.
     """
 
@@ -157,10 +210,11 @@ class SelfPlay(SelfTaught):
         horizon: int = 400,
         shaped: float = 0.6,
         practice: dict[str, Any] = {"entropy": 0.02},  # noqa: B006  (never changed)
+        taught: str | None = None,
         tempered: bool = False,
     ) -> None:
         self.hidden = hidden
-        super().__init__(worlds, humans, named, iterations, games, horizon, shaped, practice)
+        super().__init__(worlds, humans, named, iterations, games, horizon, shaped, practice, taught)
         self.save_hyperparameters()
         self.tempered = tempered
         self.register_buffer("temperature", torch.ones(()))
@@ -195,7 +249,7 @@ class SelfPlay(SelfTaught):
         losses = torch.zeros(len(_TEMPERATURES), dtype=torch.float64)
         for steps in data.steps("train").values():
             rows = Decisions(steps.layout, *(column.to(self.device) for column in steps[1:]))
-            found = torch.cat([self.logits(part) for part in chunks(rows, _ROWS_AT_ONCE)])
+            found = torch.cat([self.logits(part) for part in rows.chunks(_ROWS_AT_ONCE)])
             for number, temperature in enumerate(_TEMPERATURES.tolist()):
                 losses[number] += float(nll_loss((found / temperature).log_softmax(1), rows.actions))
         self.temperature = _TEMPERATURES[losses.argmin()].to(self.device)
@@ -241,40 +295,32 @@ def self_play_rewards(model: SelfPlay, layout: str, count: int, generator: torch
 Taught = TypeVar("Taught", bound=SelfTaught)
 
 
-def teach(model: Taught, seed: int, folder: str | Path | None = None) -> Taught:
-    """Practises in all kitchens until done; players that were taught before with the same settings come from a folder.
+def teach(model: Taught, seed: int) -> Taught:
+    """Practises in all kitchens until done; players who were taught before with the same settings come from the folder.
 
-    What is learned depends on the kitchen, the settings and the seed, and on no recorded game: so one player serves all
-    protocols.
+    Several processes may share the folder: they wait for one another's players.
     """
-    left_out = ("worlds", "humans", "named", *model.after_practice)
-    settings = {name: value for name, value in model.hparams.items() if name not in left_out}
-    for name, layout in model.layouts.items():
-        content = json.dumps([type(model).__name__, layout_to_json(layout), settings, seed], sort_keys=True)
-        path = (
-            None if folder is None else Path(folder) / f"{name}-{hashlib.sha256(content.encode()).hexdigest()[:16]}.pt"
-        )
-        if path is not None and path.is_file():
-            model.players[name].load_state_dict(torch.load(path, map_location=model.device, weights_only=True))
-            model.practised[name].fill_(model.iterations)
+    model.begin(seed)
+    for name in model.layouts:
+        path = model.path_of(name)
+        if path is None:
+            _practise(model, name)
             continue
-        with _seeded(seed):
-            model.players[name] = model.player().to(model.device)
-        optimizers = model.optimizers_of([model.players[name]])
-        generator = torch.Generator(model.device).manual_seed(seed)
-        model.practised[name].zero_()
-        while model.practise(name, optimizers, generator) is not None:
-            pass
-        if path is not None:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            torch.save(model.players[name].state_dict(), path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(path.with_suffix(".lock")):
+            if path.is_file():
+                model.players[name].load_state_dict(torch.load(path, map_location=model.device, weights_only=True))
+                model.practised[name].fill_(model.iterations)
+            else:
+                _practise(model, name)
+                model.keep(name)
     return model.eval()
 
 
-def chunks(steps: Decisions, rows: int) -> Iterator[Decisions]:
-    """The decisions, so many at a time."""
-    for first in range(0, len(steps.actions), rows):
-        yield Decisions(steps.layout, *(column[first : first + rows] for column in steps[1:]))
+def _practise(model: SelfTaught, layout: str) -> None:
+    optimizers = model.optimizers_of([model.players[layout]])
+    while not model.done(layout):
+        model.practise(layout, optimizers)
 
 
 @contextmanager

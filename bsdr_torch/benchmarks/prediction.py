@@ -11,7 +11,6 @@ import torch
 from bsdr_torch.baselines.cloning import Cloning
 from bsdr_torch.benchmarks.data import DEFAULT_FOLDER
 from bsdr_torch.benchmarks.measure import Record, processor_seconds
-from bsdr_torch.data.decisions import Decisions
 from bsdr_torch.data.kitchen_people import KitchenPeople
 from bsdr_torch.data.prepare import prepare
 from bsdr_torch.kitchens.kitchen_model import KitchenModel
@@ -55,7 +54,7 @@ def number_of_records(quick: bool = False) -> int:
 def _speed(name: str, model: KitchenPredictor, data: KitchenPeople, quick: bool) -> Iterator[Record]:
     predictor = PredictorInKitchens(model)
     count, few = (64, 4) if quick else (DECISIONS, 100)
-    kitchens = [_first(steps, count) for steps in data.steps("train").values()]
+    kitchens = [steps.some(slice(count)) for steps in data.steps("train").values()]
     total = sum(len(steps.seats) for steps in kitchens)
 
     def in_batches() -> None:
@@ -65,7 +64,7 @@ def _speed(name: str, model: KitchenPredictor, data: KitchenPeople, quick: bool)
     def one_by_one() -> None:
         for steps in kitchens:
             for row in range(few):
-                predictor.predict_decisions(_some(steps, slice(row, row + 1)))
+                predictor.predict_decisions(steps.some(slice(row, row + 1)))
 
     together = processor_seconds(in_batches, 1 if quick else 3) / total
     alone = processor_seconds(one_by_one, 1) / (few * len(kitchens))
@@ -81,14 +80,6 @@ def _adapting(model: KitchenModel, data: KitchenPeople, quick: bool) -> Record:
             parameter.normal_(0, 0.1, generator=torch.Generator().manual_seed(0))
     predictor = PredictorInKitchens(model)
     name, steps = next(iter(data.steps("train").items()))
-    mine = _first(_some(steps, steps.rollouts == steps.rollouts[0]), 20 if quick else SEEN)
+    mine = steps.some(steps.rollouts == steps.rollouts[0]).some(slice(20 if quick else SEEN))
     seconds = processor_seconds(lambda: predictor.adapt(name, mine.states, mine.actions, mine.seats), 1 if quick else 3)
     return Record("adapt", seconds, "s", f"a second; one thread, {len(mine.seats)} steps of one person")
-
-
-def _first(steps: Decisions, count: int) -> Decisions:
-    return _some(steps, slice(count))
-
-
-def _some(steps: Decisions, rows: slice | torch.Tensor) -> Decisions:
-    return Decisions(steps.layout, *(column[rows] for column in steps[1:]))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -43,6 +43,19 @@ class Decisions(NamedTuple):
     actions: Tensor
     rollouts: Tensor
     times: Tensor
+
+    def some(self, rows: slice | Tensor) -> Decisions:
+        """Some of the decisions."""
+        return Decisions(self.layout, *(column[rows] for column in self[1:]))
+
+    def chunks(self, rows: int) -> Iterator[Decisions]:
+        """All decisions, so many at a time."""
+        for first in range(0, len(self.actions), rows):
+            yield self.some(slice(first, first + rows))
+
+    def joined(self, others: Decisions) -> Decisions:
+        """These, and then others in the same kitchen."""
+        return Decisions(self.layout, *(torch.cat(pair) for pair in zip(self[1:], others[1:], strict=True)))
 
 
 class KitchenRollouts(NamedTuple):

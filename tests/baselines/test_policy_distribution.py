@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from bsdr_torch.baselines.getting_to_know import Forecaster, infer, watch
+from bsdr_torch.baselines.getting_to_know import Belief, Forecaster, infer, watch
 from bsdr_torch.baselines.policy_distribution import (
     Boltzmann,
     PolicyDistribution,
@@ -60,7 +60,7 @@ def varied() -> PolicyDistribution:
 def watched(varied: PolicyDistribution) -> Fragment:
     """People of the distribution, each playing a game."""
     generator = torch.Generator().manual_seed(2)
-    return play(RingGames(RING, 64), varied, RING.horizon, generator, varied.draw(64, generator))
+    return play(RingGames(RING, GAMES), varied, RING.horizon, generator, varied.draw(GAMES, generator))
 
 
 def test_the_distribution_on_the_ring_is_the_exact_one() -> None:
@@ -81,11 +81,15 @@ def gap(log_probs: Tensor, watched: Fragment, steps: int) -> float:
     return float((true.exp() * (true - log_probs[soon])).sum(-1).mean())
 
 
+def belief(distribution: PolicyDistribution) -> Belief:
+    return Belief(distribution, GAMES, torch.Generator().manual_seed(0))
+
+
 def test_inference_of_z_predicts_better_after_50_steps_than_after_5(
     varied: PolicyDistribution, watched: Fragment
 ) -> None:
     real = torch.ones_like(watched.actions, dtype=torch.bool)
-    found = infer(varied, watched.observations, watched.actions, real, torch.Generator().manual_seed(0), every=5)
+    found = infer(belief(varied), watched.observations, watched.actions, real, every=5)
     torch.testing.assert_close(found.exp().sum(-1), torch.ones(found.shape[:2]))
     assert gap(found, watched, 50) < 0.6 * gap(found, watched, 5)
 
@@ -94,10 +98,7 @@ def test_inference_sees_nothing_that_comes_later(varied: PolicyDistribution, wat
     real = torch.ones_like(watched.actions, dtype=torch.bool)
     later = watched.actions.clone()
     later[20:] = 1 - later[20:]
-    first, second = (
-        infer(varied, watched.observations, actions, real, torch.Generator().manual_seed(0))
-        for actions in (watched.actions, later)
-    )
+    first, second = (infer(belief(varied), watched.observations, actions, real) for actions in (watched.actions, later))
     assert torch.equal(first[:20], second[:20])
     assert not torch.equal(first[30:], second[30:])
 
@@ -110,8 +111,8 @@ def test_a_network_that_watched_predicts_better_after_50_steps_than_after_5(
     forecaster = Forecaster(S, 2, 32)
     optimizer = torch.optim.Adam(forecaster.parameters(), 5e-3)
     for _ in range(60):
-        others = play(RingGames(RING, 64), varied, RING.horizon, generator, varied.draw(64, generator))
-        watch(forecaster, optimizer, others.observations, others.actions, others.ends, torch.zeros(64, 32))
+        others = play(RingGames(RING, GAMES), varied, RING.horizon, generator, varied.draw(GAMES, generator))
+        watch(forecaster, optimizer, others.observations, others.actions, others.ends, torch.zeros(GAMES, 32))
     with torch.no_grad():
         found, _ = forecaster(watched.observations, watched.actions)
     assert gap(found, watched, 50) < 0.8 * gap(found, watched, 5)

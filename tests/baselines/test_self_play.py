@@ -54,16 +54,37 @@ def test_games_share_rewards_start_again_and_count_only_whole_ones() -> None:
 
 
 def test_what_was_taught_once_comes_from_the_folder_whatever_the_people(data: KitchenPeople, tmp_path: Path) -> None:
-    first = teach(small(data), 0, tmp_path)
-    kept = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    first = teach(small(data, taught=str(tmp_path)), 0)
+    kept = {path: path.stat().st_mtime_ns for path in tmp_path.glob("*.pt")}
     assert len(kept) == 2
-    again = teach(small(data, tempered=True), 0, tmp_path)
-    other = teach(small(data), 1, tmp_path)
-    assert {path: path.read_bytes() for path in kept} == kept
-    assert len(list(tmp_path.iterdir())) == 4
+    again = teach(small(data, taught=str(tmp_path), tempered=True), 0)
+    other = teach(small(data, taught=str(tmp_path)), 1)
+    assert {path: path.stat().st_mtime_ns for path in kept} == kept
+    assert len(list(tmp_path.glob("*.pt"))) == 4
     steps = data.steps("test")["cramped_room"]
     assert torch.equal(first.action_log_probs(steps), again.action_log_probs(steps))
     assert not torch.allclose(first.action_log_probs(steps), other.action_log_probs(steps))
+
+
+def test_training_by_lightning_ends_when_all_are_done_and_keeps_what_would_have_been_taught(
+    prepared_2020: Path, tmp_path: Path
+) -> None:
+    data = KitchenPeople(str(prepared_2020), layouts=["cramped_room", "counter_circuit"], batch_size=4)
+    lightning.seed_everything(3)
+    model = small(data, taught=str(tmp_path))
+    trainer = lightning.Trainer(
+        max_epochs=100, logger=False, enable_checkpointing=False, enable_progress_bar=False, num_sanity_val_steps=0
+    )
+    trainer.fit(model, datamodule=data)
+    assert trainer.current_epoch <= 2
+    kept = sorted(tmp_path.glob("*.pt"))
+    assert len(kept) == 2
+    taught = teach(small(data), 3)
+    for path in kept:
+        player = taught.players[path.name.rsplit("-", 1)[0]].state_dict()
+        assert all(torch.equal(value, player[name]) for name, value in torch.load(path, weights_only=True).items())
+    assert teach(small(data, taught=str(tmp_path)), 3).seed == 3
+    assert sorted(tmp_path.glob("*.pt")) == kept
 
 
 def test_the_temperature_of_people_is_found(prepared_2020: Path, monkeypatch: pytest.MonkeyPatch) -> None:
