@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from bsdr_torch.experiments.statistics import estimate, group_test, sign_flip_p, student_quantile
+from bsdr_torch.experiments.statistics import estimate, group_test, ratio_estimate, sign_flip_p, student_quantile
 
 
 @pytest.mark.parametrize(
@@ -26,6 +26,16 @@ def test_one_repetition_supports_no_claim() -> None:
     assert math.isnan(alone.low)
     assert not alone.above_zero
     assert not alone.below_zero
+
+
+def test_the_interval_of_a_ratio_covers_it_as_often_as_it_says() -> None:
+    generator = torch.Generator().manual_seed(1)
+    below = 1 + torch.rand(2000, 12, generator=generator)
+    above = 0.4 * below + 0.1 * torch.randn(2000, 12, generator=generator)
+    found = [ratio_estimate(a, b) for a, b in zip(above.tolist(), below.tolist(), strict=True)]
+    covered = sum(e.low < 0.4 < e.high for e in found) / len(found)
+    assert abs(covered - 0.95) < 0.02
+    assert math.isnan(ratio_estimate([1.0, 0.0], [2.0, 0.0]).low)  # one of them has all of it
 
 
 def test_sign_flips_count_all_signs_and_ignore_direction() -> None:
