@@ -127,6 +127,7 @@ SECTIONS = {
     "action_prediction": "Cross-entropy, Differences",
     "suboptimality_transfer": "Cross-entropy in the new world, Differences",
     "goal_inference": "Likelihood of the true goal, What state-dependence gains, Calibration",
+    "kitchen_shared_goals": "Similarity, Loss with another's reward, Permutation tests, Weights",
     "kitchen_goals": "Likelihood of what was done next, What state-dependence gains, At every step, Controls",
     "online_adaptation": "Cross-entropy by steps seen",
 }

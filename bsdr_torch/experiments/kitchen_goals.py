@@ -23,6 +23,7 @@ from bsdr_torch.data.mturk import SOURCE_2019
 from bsdr_torch.data.prepare import prepare
 from bsdr_torch.data.splits import TEST, TRAIN, VALIDATION
 from bsdr_torch.experiments import kitchen_goals_report
+from bsdr_torch.experiments.habitual_steps import CountedSteps
 from bsdr_torch.experiments.kitchen_stretches import (
     HANDS,
     KINDS,
@@ -39,7 +40,7 @@ from bsdr_torch.experiments.kitchen_stretches import (
 )
 from bsdr_torch.experiments.reporting import Finding
 from bsdr_torch.experiments.running import Record, Run, run_cases
-from bsdr_torch.experiments.subgoal_people import Planned, SubgoalPeople, Ways, fit_people
+from bsdr_torch.experiments.subgoal_people import Planned, SubgoalPeople, fit_people, ways
 from bsdr_torch.experiments.subgoal_plans import SubgoalPlans
 from bsdr_torch.worlds.overcooked import NUM_ACTIONS, Layout, pot_ticks, pots_ready
 from bsdr_torch.worlds.overcooked.state import IDLE
@@ -80,7 +81,7 @@ class Kitchen(NamedTuple):
 
     Attributes:
         plans: of its G subgoals.
-        ways: of people to where they went, to learn from.
+        steps: of people on the way to where they went, to learn from.
         validation: stretches by which `DOUBTS` are compared.
         test: stretches to score.
         kind_of: `[G + 2]`, the kinds of ends.
@@ -88,7 +89,7 @@ class Kitchen(NamedTuple):
     """
 
     plans: SubgoalPlans
-    ways: Ways
+    steps: CountedSteps
     validation: Foreseen
     test: Foreseen
     kind_of: Tensor
@@ -113,9 +114,9 @@ def run_case(case: Case) -> list[Record]:
             log_prior = kitchen.test.log_prior[:, None].expand(-1, LONGEST, -1)
             records += _records(name, kitchen, log_prior, {"model": "prior", "evidence": "own"})
         return [record | {"doubt": 0.0, "converged": True} for record in records]
-    people = 1 + max(int(kitchen.ways.humans.max()) for kitchen in found.values())
+    people = 1 + max(int(kitchen.steps.who.max()) for kitchen in found.values())
     model, converged = fit_people(
-        case.model, {n: (kitchen.plans, kitchen.ways) for n, kitchen in found.items()}, people
+        case.model, {n: (kitchen.plans, kitchen.steps) for n, kitchen in found.items()}, people
     )
     doubt = best_doubt(found.values(), model)
     for name, kitchen in found.items():
@@ -149,7 +150,7 @@ def kitchens(quick: bool) -> dict[str, Kitchen]:
         kind_of = torch.tensor([goal.kind for goal in wanted] + [WAIT, OTHER])
         pairs = [" and ".join(sorted(players)) for players in games.players]
         found[name] = Kitchen(
-            plans, Ways.of(plans, train, outcomes(layout, wanted, train)), validation, test, kind_of, pairs
+            plans, ways(plans, train, outcomes(layout, wanted, train)), validation, test, kind_of, pairs
         )
     return found
 
@@ -185,7 +186,7 @@ def log_likelihoods(plans: SubgoalPlans, seen: Stretches, model: SubgoalPeople, 
     human = seen.human[:, None].expand_as(seen.actions)
 
     def taken(rows: Tensor, by_plan: Tensor) -> Tensor:
-        log_probs = model.act(by_plan, human[rows].flatten(), seen.last[rows].flatten())
+        log_probs = model.log_probs(by_plan, human[rows].flatten(), seen.last[rows].flatten())
         log_probs = log_probs.gather(1, seen.actions[rows].view(-1, 1)).view_as(seen.actions[rows])
         return torch.where(seen.real[rows], log_probs, 0.0)
 

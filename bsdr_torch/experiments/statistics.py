@@ -148,12 +148,21 @@ class GroupTest(NamedTuple):
     p: float
 
 
-def group_test(distance: Tensor, group: Tensor, permutations: int, generator: torch.Generator) -> GroupTest:
-    """Permutation test of distances `[N, N]` (their symmetric part) between members of groups `[N]`."""
+def group_test(
+    distance: Tensor, group: Tensor, permutations: int, generator: torch.Generator, blocks: Tensor | None = None
+) -> GroupTest:
+    """Permutation test of distances `[N, N]` (their symmetric part) between members of groups `[N]`.
+
+    Only members of the same block `[N]`, if there are any, change places: what else they have in common stays.
+    """
     first, second = torch.triu_indices(len(group), len(group), offset=1)
     pairs = ((distance + distance.T) / 2)[first, second]
-    orders = torch.stack([torch.randperm(len(group), generator=generator) for _ in range(permutations)])
-    regrouped = group[torch.cat([torch.arange(len(group))[None], orders])]  # [1 + permutations, N]
+    if blocks is None:
+        blocks = torch.zeros_like(group)
+    shuffled = blocks + torch.rand(permutations, len(group), generator=generator, dtype=torch.float64)
+    regrouped = torch.empty(1 + permutations, len(group), dtype=group.dtype)
+    regrouped[0] = group
+    regrouped[1:, blocks.argsort(stable=True)] = group[shuffled.argsort(1)]
     same = (regrouped[:, first] == regrouped[:, second]).to(pairs.dtype)
     within = same @ pairs / same.sum(1)
     between = (1 - same) @ pairs / (1 - same).sum(1)

@@ -1,30 +1,26 @@
 """People on the way to subgoals: how rational they are where, and their habits, learned from ways whose end is known.
 
-    P_i(a|s, h, goal) = rho_i(h) 1[a = STAY] + (1 - rho_i(h)) softmax_a( log b(a|h) + Q_i(s, a; goal) )
-
-Plans are those of the paper, with uniform b and no pauses. What a person does also depends on h, the person's action
-before: b is the same for everybody, pauses are each person's own, whatever the rationality model.
+Plans are those of the paper, with uniform b and no pauses. What a person does also depends on the action before, see
+`habitual_steps`: b is the same for everybody, pauses are each person's own, whatever the rationality model.
 """
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import logsigmoid
 
 from bsdr_torch import priors
-from bsdr_torch.data.decisions import UNRECORDED
 from bsdr_torch.experiments.fitting import minimise
+from bsdr_torch.experiments.habitual_steps import NUM_HABITS, CountedSteps, act
 from bsdr_torch.experiments.kitchen_stretches import Stretches
 from bsdr_torch.experiments.subgoal_plans import FEATURES, SubgoalPlans
 from bsdr_torch.rationality import Rationality, RationalityKind
 from bsdr_torch.soft_bellman import action_log_probs, initial_values, uniform_base
 from bsdr_torch.solver import Solver, WarmStart
-from bsdr_torch.worlds.overcooked import INTERACT, NUM_ACTIONS, STAY
+from bsdr_torch.worlds.overcooked import NUM_ACTIONS
 
 DISCOUNT = 0.9
 _TOLERANCE = 1e-7  # of plans
@@ -49,28 +45,28 @@ class SubgoalPeople(nn.Module):
             warnings.simplefilter("ignore")  # what a step costs is known, so that one person is enough
             self.rationality = Rationality(of, 1 if self.alike else num_humans, 1, len(FEATURES))
         self.rationality.raw_theta_R.requires_grad_(False)  # a step costs 1
-        self.log_base = nn.Parameter(torch.zeros(_NUM_RELATIONS))
-        self.pause = nn.Parameter(torch.zeros(3))  # after a move, a STAY, an INTERACT
-        self.own_pause = nn.Parameter(torch.zeros(num_humans))
+        self.habits = nn.Parameter(torch.zeros(1, NUM_HABITS))
+        self.pause = nn.Parameter(torch.zeros(1, 3))
+        self.own_pause = nn.Parameter(torch.zeros(num_humans, 1))
         self.double()
 
     def reward(self, plans: SubgoalPlans, humans: Tensor) -> Tensor:
         """r_i(s) of `humans [B]`, `[S, B]`."""
         return self.rationality.reward(plans.phi_R, plans.phi_beta, humans)
 
-    def act(self, planned: Tensor, humans: Tensor, last: Tensor) -> Tensor:
+    def log_probs(self, planned: Tensor, humans: Tensor, last: Tensor) -> Tensor:
         """log P(a) `[N, 6]` of `humans [N]`, with plans `planned [N, 6]`, after their actions `last [N]`."""
-        log_base = torch.cat([self.log_base.new_zeros(1), self.log_base])[_RELATIONS[last]]  # that of STAY is 0
-        chosen = (planned + log_base).log_softmax(1)
-        pause = self.pause[_AFTER[last]] + self.own_pause[humans]
-        chosen = chosen + logsigmoid(-pause)[:, None]
-        stays = torch.logaddexp(chosen[:, STAY], logsigmoid(pause))
-        return torch.where(torch.arange(NUM_ACTIONS) == STAY, stays[:, None], chosen)
+        return act(planned, self.habits, self.pauses, humans, last)
+
+    @property
+    def pauses(self) -> Tensor:
+        """`[N, 3]`, logits after a move, a STAY and an INTERACT."""
+        return self.pause + self.own_pause
 
     @torch.no_grad()
     def start_from(self, simpler: SubgoalPeople) -> None:
         """Takes over the habits of a model with one beta, and that beta everywhere."""
-        for name in ("log_base", "pause", "own_pause"):
+        for name in ("habits", "pause", "own_pause"):
             getattr(self, name).copy_(getattr(simpler, name))
         self.rationality.raw_theta_beta[:, 0] = simpler.rationality.raw_theta_beta.squeeze()
 
@@ -78,7 +74,7 @@ class SubgoalPeople(nn.Module):
         """log P(theta), up to a constant."""
         theta = self.rationality.theta_beta
         log_prior = priors.gaussian(theta, _BETA_SCALE) if self.alike else priors.hierarchical(theta, SPREAD)
-        return log_prior + priors.gaussian(self.log_base, _HABIT_SCALE) + priors.gaussian(self.own_pause, _PAUSE_SCALE)
+        return log_prior + priors.gaussian(self.habits, _HABIT_SCALE) + priors.gaussian(self.own_pause, _PAUSE_SCALE)
 
 
 class Planned:
@@ -124,85 +120,39 @@ class Planned:
         return torch.where((states < 0)[:, None], 0.0, found)
 
 
-class Ways(NamedTuple):
-    """Steps of people in a kitchen on the way to what they then did, those that are alike counted.
-
-    Attributes:
-        humans: `[B]`, who was there.
-        state: `[U]`, numbered states, -1 if the way led to no subgoal.
-        who: `[U]`, who was in them.
-        place: `[M]`, which of the U each kind of step was taken in.
-        last: `[M]`, the action before.
-        action: `[M]`, the action.
-        times: `[M]`, how often.
-    """
-
-    humans: Tensor
-    state: Tensor
-    who: Tensor
-    place: Tensor
-    last: Tensor
-    action: Tensor
-    times: Tensor
-
-    @staticmethod
-    def of(plans: SubgoalPlans, seen: Stretches, ended: Tensor) -> Ways:
-        """The ways of some stretches that ended `[R]` in so many ways, their last steps, too."""
-        there = torch.arange(seen.actions.shape[1]) < seen.length[:, None]
-        human = seen.human[:, None].expand_as(seen.actions)
-        rows = torch.stack([plans.numbers(seen, ended), human, seen.last, seen.actions], 2)[there]
-        rows, count = torch.unique(rows, dim=0, return_counts=True)
-        pairs, place = torch.unique(rows[:, :2], dim=0, return_inverse=True)
-        return Ways(torch.unique(seen.human), pairs[:, 0], pairs[:, 1], place, rows[:, 2], rows[:, 3], count.double())
-
-    def log_likelihood(self, planned: Planned | None, model: SubgoalPeople) -> Tensor:
-        """log P of all actions, a scalar; by habit alone, without plans."""
-        if planned is None:
-            by_plan = torch.zeros(len(self.state), NUM_ACTIONS, dtype=torch.float64)
-        else:
-            by_plan = planned(self.state, planned.column(self.who))
-        log_probs = model.act(by_plan[self.place], self.who[self.place], self.last)
-        return (self.times * log_probs.gather(1, self.action[:, None]).squeeze(1)).sum()
+def ways(plans: SubgoalPlans, seen: Stretches, ended: Tensor) -> CountedSteps:
+    """The steps of stretches that ended `[R]` in one way or another, their last steps, too."""
+    there = torch.arange(seen.actions.shape[1]) < seen.length[:, None]
+    human = seen.human[:, None].expand_as(seen.actions)
+    return CountedSteps.of(*(of[there] for of in (plans.numbers(seen, ended), human, seen.last, seen.actions)))
 
 
-def fit_people(kind: str, ways: Mapping[str, tuple[SubgoalPlans, Ways]], num_humans: int) -> tuple[SubgoalPeople, bool]:
-    """The MAP model of people whose ways are seen, in all kitchens together, and whether its gradient vanished.
+def fit_people(
+    kind: str, seen: Mapping[str, tuple[SubgoalPlans, CountedSteps]], num_humans: int
+) -> tuple[SubgoalPeople, bool]:
+    """The MAP model of people on their `ways`, in all kitchens together, and whether its gradient vanished.
 
     It starts where a simpler one ends, which costs less: habit alone, then BR, then the others.
     """
     model = SubgoalPeople(kind, num_humans)
-    steps = sum(float(way.times.sum()) for _, way in ways.values())
-    solvers = {name: Solver(tolerance=_TOLERANCE, warm_start=WarmStart()) for name in ways}
+    steps = sum(float(of.times.sum()) for _, of in seen.values())
+    solvers = {name: Solver(tolerance=_TOLERANCE, warm_start=WarmStart()) for name in seen}
 
-    def habit_loss() -> Tensor:
-        return -sum((way.log_likelihood(None, model) for _, way in ways.values()), model.log_prior()) / steps
+    def loss(by_plan: Mapping[str, Tensor]) -> Tensor:
+        found = [of.log_likelihood(by_plan[name], model.habits, model.pauses) for name, (_, of) in seen.items()]
+        return -(torch.cat(found).sum() + model.log_prior()) / steps
 
-    def loss() -> Tensor:
-        total = model.log_prior()
-        for name, (plans, way) in ways.items():
-            total = total + way.log_likelihood(Planned(plans, way.humans, model, solvers[name]), model)
-        return -total / steps
+    def planning_loss() -> Tensor:
+        by_plan = {}
+        for name, (plans, of) in seen.items():
+            planned = Planned(plans, torch.unique(of.who), model, solvers[name])
+            by_plan[name] = planned(of.state, planned.column(of.who))
+        return loss(by_plan)
 
     if kind == "br":
-        minimise(habit_loss, [model.log_base, model.pause, model.own_pause], _GRADIENT)
+        nothing = {name: torch.zeros(len(of.state), NUM_ACTIONS, dtype=torch.float64) for name, (_, of) in seen.items()}
+        minimise(lambda: loss(nothing), [model.habits, model.pause, model.own_pause], _GRADIENT)
     else:
-        model.start_from(fit_people("br", ways, num_humans)[0])
-    converged = minimise(loss, [p for p in model.parameters() if p.requires_grad], _GRADIENT)
+        model.start_from(fit_people("br", seen, num_humans)[0])
+    converged = minimise(planning_loss, [p for p in model.parameters() if p.requires_grad], _GRADIENT)
     return model.requires_grad_(False), converged
-
-
-def _relations() -> Tensor:
-    """`[7, 6]`: how an action relates to the one before, in a way that holds in all directions alike; 0 for STAY."""
-    found = torch.zeros(UNRECORDED + 1, NUM_ACTIONS, dtype=torch.int64)
-    moves = torch.arange(STAY)
-    same, opposite = moves[:, None] == moves, (moves[:, None] ^ 1) == moves  # north 0, south 1; east 2, west 3
-    found[:STAY, :STAY] = torch.where(same, 1, torch.where(opposite, 2, 3))
-    found[:STAY, INTERACT] = 4
-    for last, first in ((STAY, 5), (UNRECORDED, 5), (INTERACT, 7)):
-        found[last, :STAY], found[last, INTERACT] = first, first + 1
-    return found
-
-
-_RELATIONS = _relations()
-_NUM_RELATIONS = int(_RELATIONS.max())
-_AFTER = torch.tensor([0, 0, 0, 0, 1, 2, 1])

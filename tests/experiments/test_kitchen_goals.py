@@ -10,7 +10,7 @@ from torch import Tensor
 from bsdr_torch.experiments import kitchen_goals
 from bsdr_torch.experiments.kitchen_goals import Case, kitchens, log_priors, posteriors, run_case, views
 from bsdr_torch.experiments.kitchen_stretches import FETCH_ONION, Stretches, Subgoal, outcomes, stretches, subgoals
-from bsdr_torch.experiments.subgoal_people import DISCOUNT, Planned, SubgoalPeople, Ways, fit_people
+from bsdr_torch.experiments.subgoal_people import DISCOUNT, Planned, SubgoalPeople, fit_people, ways
 from bsdr_torch.experiments.subgoal_plans import SubgoalPlans
 from bsdr_torch.soft_bellman import soft_values, uniform_base
 from bsdr_torch.worlds.overcooked import INTERACT, STAY, step
@@ -93,7 +93,7 @@ def walks(model: SubgoalPeople, goals: Tensor, humans: Tensor, seed: int) -> Str
     for _ in range(SEEN.actions.shape[1]):
         number = torch.stack([PLANS.number(goal, state) for goal in range(len(WANTED))], 1)
         number = number.gather(1, goals[:, None]).squeeze(1)
-        chances = model.act(planned(number, planned.column(humans)), humans, last).exp()
+        chances = model.log_probs(planned(number, planned.column(humans)), humans, last).exp()
         action = torch.multinomial(chances, 1, generator=generator).squeeze(1)
         for column, value in ((states, state), (actions, action), (before, last)):
             column.append(value)
@@ -139,8 +139,8 @@ def test_fits_find_who_is_more_rational() -> None:
     empty = [number for number, goal in enumerate(WANTED) if goal.hands == 0]
     goals = torch.tensor(empty)[torch.randint(len(empty), (400,), generator=generator)]
     seen = walks(truth, goals, torch.arange(4).repeat(100), 4)
-    ways = Ways.of(PLANS, seen, goals)
-    found, converged = fit_people("br_per_human", {"cramped_room": (PLANS, ways)}, 4)
+    steps = ways(PLANS, seen, goals)
+    found, converged = fit_people("br_per_human", {"cramped_room": (PLANS, steps)}, 4)
     assert converged
     theta = found.rationality.theta_beta[:, 0].float()
     assert bool((theta.diff() < 0).all())
