@@ -158,6 +158,8 @@ SECTIONS = {
     "action_prediction": "Cross-entropy, Differences",
     "suboptimality_transfer": "Cross-entropy in the new world, Differences",
     "goal_inference": "Likelihood of the true goal, What state-dependence gains, Calibration",
+    "kitchen_shared_goals": "Similarity, Loss with another's reward, Permutation tests, Weights",
+    "kitchen_goals": "Likelihood of what was done next, What state-dependence gains, At every step, Controls",
     "online_adaptation": "Cross-entropy by steps seen",
 }
 
@@ -215,6 +217,10 @@ def check_effects(records: dict[str, list[dict[str, Any]]]) -> None:
     assert gain("suboptimality_transfer", "excess", "bsdr_population", people_are="state-dependent") < -0.03
     assert abs(gain("suboptimality_transfer", "excess", people_are="constant")) < 0.01
     assert abs(gain("suboptimality_transfer", "excess", "bsdr_population", people_are="alike")) < 0.01
+    walked = {"evidence": "own", "seen_as": "part", "seen": 1.0}
+    assert gain("kitchen_goals", "likelihood", "prior", **walked) > 0.05
+    told_another = mean("kitchen_goals", "log_score", model="bsdr", evidence="another walk", seen_as="every step")
+    assert told_another < mean("kitchen_goals", "log_score", model="prior", seen_as="every step")
     assert gain("goal_inference", "likelihood", dependence=1.5, seen_as="part") > 0.005
     assert abs(gain("goal_inference", "likelihood", dependence=0.0, seen_as="part")) < 0.01
 

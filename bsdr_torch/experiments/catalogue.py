@@ -9,7 +9,9 @@ from typing import NamedTuple
 from bsdr_torch.experiments import (
     action_prediction,
     goal_inference,
+    kitchen_goals,
     kitchen_recovery,
+    kitchen_shared_goals,
     online_adaptation,
     recovery,
     reward_generalization,
@@ -41,6 +43,12 @@ EXPERIMENTS = {
     "goal_inference": Experiment(
         "Does knowing where a person is unreliable tell sooner where the person is going?", goal_inference.run
     ),
+    "kitchen_shared_goals": Experiment(
+        "Do the rewards of recorded people agree, fitted to each of them alone?", kitchen_shared_goals.run
+    ),
+    "kitchen_goals": Experiment(
+        "Can it be told what a recorded person will do next, and does it help to know the person?", kitchen_goals.run
+    ),
     "online_adaptation": Experiment(
         "Is somebody new predicted better after some steps seen of them?", online_adaptation.run
     ),
@@ -58,13 +66,13 @@ def run_all(settings: Run) -> None:
     text = f"""# What the experiments found
 
 Made by `{settings.command("all")}`. Every sentence is made from the numbers in the report that is named with it: \
-brackets are 95 % intervals over seeds, and where the interval of a difference contains zero the sentence says so \
-and claims nothing. A control is a comparison in which there is nothing to find.
+brackets are 95 % intervals over seeds, or over pairs of real people, and where the interval of a difference contains \
+zero the sentence says so and claims nothing. A control is a comparison in which there is nothing to find.
 
-The people of online_adaptation are real. All others are simulated, by the rule of BSDR and with the features that \
-the models are given; only in action_prediction some act by another rule, and in kitchen_recovery the models have to \
-find the features. What is found of them says what can be learned if people are like that, and how much there is to \
-lose by ignoring it; it does not say that people are like that.
+The people of kitchen_shared_goals, kitchen_goals and online_adaptation are real. All others are simulated, by the \
+rule of BSDR and with the features that the models are given; only in action_prediction some act by another rule, and \
+in kitchen_recovery the models have to find the features. What is found of them says what can be learned if people \
+are like that, and how much there is to lose by ignoring it; it does not say that people are like that.
 
 {chr(10).join(sections)}"""
     write_text(settings.out / "README.md", text)

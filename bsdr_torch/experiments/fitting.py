@@ -98,14 +98,18 @@ def fit_ileed(
     return FittedILEED(log_probs.view(*skill.shape, -1), skill.sigmoid(), converged)
 
 
-def minimise(loss: Callable[[], Tensor], parameters: Iterable[torch.nn.Parameter | Tensor]) -> bool:
+def minimise(
+    loss: Callable[[], Tensor],
+    parameters: Iterable[torch.nn.Parameter | Tensor],
+    tolerance: float = GRADIENT_TOLERANCE,
+) -> bool:
     """Moves the parameters to a minimum of the loss by L-BFGS; whether the gradient vanished there."""
     moved = list(parameters)
     optimizer = torch.optim.LBFGS(
         moved,
         max_iter=1000,
         max_eval=2000,
-        tolerance_grad=GRADIENT_TOLERANCE / 10,
+        tolerance_grad=tolerance / 10,
         tolerance_change=1e-14,  # the default gives up where a loss per action still has a gradient of 1e-5
         line_search_fn="strong_wolfe",
     )
@@ -118,4 +122,4 @@ def minimise(loss: Callable[[], Tensor], parameters: Iterable[torch.nn.Parameter
 
     optimizer.step(closure)  # type: ignore[no-untyped-call]  # torch's
     closure()
-    return bool(torch.nn.utils.get_total_norm([p.grad for p in moved if p.grad is not None]) < GRADIENT_TOLERANCE)
+    return bool(torch.nn.utils.get_total_norm([p.grad for p in moved if p.grad is not None]) < tolerance)

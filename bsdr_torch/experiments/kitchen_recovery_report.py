@@ -13,7 +13,7 @@ from bsdr_torch.experiments.reporting import (
     Difference,
     Finding,
     bullets,
-    by_seed,
+    by_unit,
     chosen,
     control_sentence,
     draw_line,
@@ -123,7 +123,7 @@ def amounts_figure(records: Sequence[Record]) -> Figure:
         draw_line(axis, x, [level(chosen(some, decisions=d), "beta_rank") for d in x], style)
         axis.containers[-1].set_label(label)
         for decisions in x:
-            ranks = by_seed(chosen(some, decisions=decisions), "beta_rank")
+            ranks = by_unit(chosen(some, decisions=decisions), "beta_rank")
             axis.plot([decisions] * len(ranks), ranks, ".", color=STYLES[style]["color"], alpha=0.4)
     axis.axhline(AIM, color="black", linestyle="--", linewidth=0.8, label=f"aim, {AIM:g}")
     axis.set_xscale("log")

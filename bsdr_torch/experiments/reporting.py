@@ -28,6 +28,7 @@ STYLES: dict[str, dict[str, Any]] = {
     "optimal": {"color": "#D55E00", "marker": "P"},
     "random": {"color": "#999999", "marker": "X"},
     "truth": {"color": "#000000", "marker": "*"},
+    "prior": {"color": "#999999", "marker": "x"},
 }
 
 NAMES = {
@@ -43,12 +44,20 @@ NAMES = {
     "optimal": "optimal with lapses",
     "random": "random",
     "truth": "true parameters",
+    "prior": "prior alone",
 }
 
 READING = (
     f"Numbers are means over seeds with their {CONFIDENCE:.0%} interval (Student's, over seeds: each seed draws new "
     "people). Differences are between models on the same people, seed by seed, and p is that of flipping their signs. "
     "No sentence below claims a difference whose interval contains zero. Priors are left as they are in the library."
+)
+
+READING_PAIRS = (
+    f"Numbers are means over pairs of people who played together, with their {CONFIDENCE:.0%} interval (Student's, "
+    "over pairs: what somebody does depends on the partner, and a pair played in several kitchens). Differences are "
+    "between models on the same games, pair by pair, and p is that of flipping their signs. No sentence below claims a "
+    "difference whose interval contains zero."
 )
 
 SIMULATED_BY_BSDR = (
@@ -69,11 +78,11 @@ def chosen(records: Iterable[Record], **fields: object) -> list[Record]:
     return [record for record in records if all(record[name] == value for name, value in fields.items())]
 
 
-def by_seed(records: Iterable[Record], measure: str) -> list[float]:
-    """One number for each seed, in order: the mean of its records, over worlds for instance."""
-    found: dict[int, list[float]] = {}
+def by_unit(records: Iterable[Record], measure: str, unit: str = "seed") -> list[float]:
+    """One number for each seed, or other field, in order: the mean of its records, over worlds for instance."""
+    found: dict[Any, list[float]] = {}
     for record in records:
-        found.setdefault(record["seed"], []).append(record[measure])
+        found.setdefault(record[unit], []).append(record[measure])
     return [sum(values) / len(values) for _, values in sorted(found.items())]
 
 
@@ -82,16 +91,16 @@ def values_of(records: Iterable[Record], field: str) -> list[Any]:
     return list(dict.fromkeys(record[field] for record in records))
 
 
-def level(records: Iterable[Record], measure: str) -> Estimate:
-    """The mean of a measure over seeds."""
-    return estimate(by_seed(records, measure))
+def level(records: Iterable[Record], measure: str, unit: str = "seed") -> Estimate:
+    """The mean of a measure over seeds, or other units that are independent of one another."""
+    return estimate(by_unit(records, measure, unit))
 
 
 class Difference:
-    """How much more of a measure some records have than others, paired by seed."""
+    """How much more of a measure some records have than others, paired by seed or another unit."""
 
-    def __init__(self, some: Iterable[Record], others: Iterable[Record], measure: str) -> None:
-        pairs = zip(by_seed(some, measure), by_seed(others, measure), strict=True)
+    def __init__(self, some: Iterable[Record], others: Iterable[Record], measure: str, unit: str = "seed") -> None:
+        pairs = zip(by_unit(some, measure, unit), by_unit(others, measure, unit), strict=True)
         self._values = [a - b for a, b in pairs]
         self.estimate = estimate(self._values)
         self.p = sign_flip_p(self._values)
@@ -110,9 +119,9 @@ class Difference:
         return f"no clear difference between {subject} and {other}, the interval contains zero ({amount})"
 
 
-def model_difference(records: Sequence[Record], model: str, other: str, measure: str) -> Difference:
+def model_difference(records: Sequence[Record], model: str, other: str, measure: str, unit: str = "seed") -> Difference:
     """How much more of a measure one model has than another on the same people."""
-    return Difference(chosen(records, model=model), chosen(records, model=other), measure)
+    return Difference(chosen(records, model=model), chosen(records, model=other), measure, unit)
 
 
 def control_sentence(difference: Difference, subject: str, other: str, digits: int = 3, unit: str = "") -> str:

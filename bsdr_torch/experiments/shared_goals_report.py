@@ -12,7 +12,7 @@ from bsdr_torch.experiments.reporting import (
     Difference,
     Finding,
     bullets,
-    by_seed,
+    by_unit,
     chosen,
     legend_below,
     level,
@@ -45,7 +45,7 @@ def findings(records: Sequence[Record]) -> list[Finding]:
     for goals, people in PEOPLE.items():
         for measure, name in MEASURES.items():
             here = chosen(records, goals=goals, measure=measure)
-            effects = by_seed(here, "effect")
+            effects = by_unit(here, "effect")
             effect, p = estimate(effects), sign_flip_p(effects)
             share = f"the permutation test rejects in {sum(r['rejected'] for r in here):.0f} of {len(here)} groups"
             numbers = f"effect {shown(effect, 2)}, p = {p:.3f}; {share}"

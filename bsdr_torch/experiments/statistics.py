@@ -54,6 +54,25 @@ def estimate(values: Sequence[float]) -> Estimate:
     return Estimate(mean, mean - half, mean + half, n)
 
 
+def ratio_estimate(numerators: Sequence[float], denominators: Sequence[float]) -> Estimate:
+    """The ratio of two sums over independent repetitions, with the jackknife's error and Student's interval.
+
+    Example:
+        >>> ratio_estimate([1.0, 2.0, 3.0], [2.0, 4.0, 6.0])
+        Estimate(mean=0.5, low=0.5, high=0.5, repetitions=3)
+    """
+    n, top, bottom = len(numerators), math.fsum(numerators), math.fsum(denominators)
+    mean = top / bottom
+    left = [(bottom - d, top - t) for t, d in zip(numerators, denominators, strict=True) if bottom > d]
+    if len(left) < max(n, 2):  # a single repetition has all of it
+        return Estimate(mean, math.nan, math.nan, n)
+    ratios = [t / d for d, t in left]
+    centre = math.fsum(ratios) / n
+    error = math.sqrt((n - 1) / n * math.fsum((ratio - centre) ** 2 for ratio in ratios))
+    half = student_quantile((1 + CONFIDENCE) / 2, n - 1) * error
+    return Estimate(mean, mean - half, mean + half, n)
+
+
 def student_quantile(probability: float, freedom: int) -> float:
     """The quantile, above the median, of Student's t distribution: its density integrated, then bisected."""
     if not (0.5 < probability < 1 and freedom >= 1):
@@ -129,12 +148,21 @@ class GroupTest(NamedTuple):
     p: float
 
 
-def group_test(distance: Tensor, group: Tensor, permutations: int, generator: torch.Generator) -> GroupTest:
-    """Permutation test of distances `[N, N]` (their symmetric part) between members of groups `[N]`."""
+def group_test(
+    distance: Tensor, group: Tensor, permutations: int, generator: torch.Generator, blocks: Tensor | None = None
+) -> GroupTest:
+    """Permutation test of distances `[N, N]` (their symmetric part) between members of groups `[N]`.
+
+    Only members of the same block `[N]`, if there are any, change places: what else they have in common stays.
+    """
     first, second = torch.triu_indices(len(group), len(group), offset=1)
     pairs = ((distance + distance.T) / 2)[first, second]
-    orders = torch.stack([torch.randperm(len(group), generator=generator) for _ in range(permutations)])
-    regrouped = group[torch.cat([torch.arange(len(group))[None], orders])]  # [1 + permutations, N]
+    if blocks is None:
+        blocks = torch.zeros_like(group)
+    shuffled = blocks + torch.rand(permutations, len(group), generator=generator, dtype=torch.float64)
+    regrouped = torch.empty(1 + permutations, len(group), dtype=group.dtype)
+    regrouped[0] = group
+    regrouped[1:, blocks.argsort(stable=True)] = group[shuffled.argsort(1)]
     same = (regrouped[:, first] == regrouped[:, second]).to(pairs.dtype)
     within = same @ pairs / same.sum(1)
     between = (1 - same) @ pairs / (1 - same).sum(1)
