@@ -16,6 +16,7 @@ from bsdr_torch.experiments.reporting import (
     chosen,
     legend_below,
     level,
+    p_value,
     shown,
     table,
     values_of,
@@ -157,7 +158,7 @@ def findings(compared: Sequence[Record], tests: Mapping[str, Tested]) -> list[Fi
             test = by_measure["similarity"]
             clear = "are" if test.p <= 0.05 else "are not clearly"
             words = (
-                f"the rewards of {groups} {clear} more alike than others (effect {test.effect:.2f}, p = {test.p:.3f})"
+                f"the rewards of {groups} {clear} more alike than others (effect {test.effect:.2f}, {p_value(test.p)})"
             )
             found.append(Finding(f"{people}, permutation test: {words}"))
     here = chosen(compared, actions="as they were")
