@@ -18,6 +18,7 @@ from bsdr_torch.baselines.self_play import SelfPlay, teach
 from bsdr_torch.data.decisions import Decisions
 from bsdr_torch.data.kitchen_people import KitchenPeople
 from bsdr_torch.data.splits import PROTOCOLS, Protocol
+from bsdr_torch.kitchens.adapting import OnlinePeople
 from bsdr_torch.kitchens.kitchen_model import KitchenModel
 from bsdr_torch.kitchens.predicting import Precision, fit_often
 from bsdr_torch.kitchens.replanning import plan_anew
@@ -137,6 +138,7 @@ def contenders(quick: bool = False) -> dict[str, Contender]:
     for rationality in MODELS:
         planner = {"model": "KitchenModel", "rationality": rationality, "history": LONG_HISTORY, "identity": True}
         add(rationality, planner | {"under": under}, replan=plan_anew, version=2)
+    add("bsdr-online", found["bsdr"].settings, _train_online, protocols=("human",), version=2)
     return found
 
 
@@ -184,5 +186,7 @@ def _train(data: KitchenPeople, seed: int, model: str, under: dict[str, dict[str
 
 def _train_online(data: KitchenPeople, seed: int, **settings: Any) -> Predicts:
     model = _train(data, seed, **settings)
-    assert isinstance(model, ILEED)
-    return OnlineILEED(model)
+    if isinstance(model, ILEED):
+        return OnlineILEED(model)
+    assert isinstance(model, KitchenModel)
+    return OnlinePeople(model)

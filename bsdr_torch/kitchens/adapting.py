@@ -24,12 +24,15 @@ from bsdr_torch.data.decisions import Decisions
 from bsdr_torch.errors import InputError
 from bsdr_torch.kitchens.habit import Begun
 from bsdr_torch.kitchens.kitchen_model import KitchenModel
+from bsdr_torch.kitchens.newcomers import Memory
 from bsdr_torch.kitchens.outlook import outlook
 from bsdr_torch.kitchens.planning import action_values, choice_log_probs
 
 # Of the prior: 1 takes the spread of people in training at its word. On the validation people of the 2019 games (their
 # steps after the first 400 of a game) it was best after 50 steps seen, and near the best after 100 and 400.
 STRENGTH = 1.0
+STRETCH = 20  # steps of a game that `OnlinePeople` predicts as the same person's
+_MORE_ITERATIONS = 8  # of a fit that goes on from one to fewer steps
 
 
 class Person(NamedTuple):
@@ -65,6 +68,10 @@ class Evidence(NamedTuple):
     log_attention: Tensor
     symmetry: Tensor
 
+    def some(self, steps: slice) -> Evidence:
+        """Some of the decisions."""
+        return Evidence(*(part[steps] for part in self))
+
     def joined(self, later: Evidence) -> Evidence:
         """This and what was seen later."""
         return Evidence(*(torch.cat(pair) for pair in zip(self, later, strict=True)))
@@ -84,21 +91,66 @@ def gather_evidence(model: KitchenModel, steps: Decisions) -> Evidence:
 
 def fit_person(model: KitchenModel, evidence: Evidence, strength: float = STRENGTH) -> Person:
     """The person who most likely made these decisions, in view of how people differ; some tenths of a second."""
-    start = person(model, None)
     directions = how_people_differ(model)
-    z = torch.zeros(len(directions), device=directions.device, requires_grad=True)
-    optimizer = torch.optim.LBFGS([z], max_iter=40, line_search_fn="strong_wolfe")
+    z = _fit(model, evidence, directions, directions.new_zeros(len(directions)), 40, strength)
+    return _shifted(person(model, None), z @ directions)
+
+
+@torch.enable_grad()
+def _fit(
+    model: KitchenModel, evidence: Evidence, directions: Tensor, start: Tensor, iterations: int, strength: float
+) -> Tensor:
+    """Z of the person who made these decisions `[D]`, looked for from a start."""
+    anybody, z = person(model, None), start.clone().requires_grad_()
+    optimizer = torch.optim.LBFGS([z], max_iter=iterations, line_search_fn="strong_wolfe")
 
     def loss() -> Tensor:
         optimizer.zero_grad()
-        somebody = _shifted(start, z @ directions)
+        somebody = _shifted(anybody, z @ directions)
         found = nll_loss(log_probs(model, evidence, somebody), evidence.actions, reduction="sum")
         found = found + strength / 2 * z.square().sum()
         z.grad = torch.autograd.grad(found, z)[0]  # of nothing else: the model is not touched
         return found
 
     optimizer.step(loss)  # type: ignore[no-untyped-call]  # torch has no types here
-    return _shifted(start, (z @ directions).detach())
+    return z.detach()
+
+
+class OnlinePeople:
+    """A `KitchenModel` that gets to know people it never saw while they play.
+
+    It remembers the decisions that it was asked about (see `Memory`), and predicts each as that of the person who most
+    likely made those of the same game before it.
+
+    Args:
+        model: trained.
+        stretch: steps of a game that are predicted with what is known before the first of them.
+        strength: of the prior, as for `fit_person`.
+    """
+
+    def __init__(self, model: KitchenModel, stretch: int = STRETCH, strength: float = STRENGTH) -> None:
+        self.model, self.stretch, self.strength = model.eval(), stretch, strength
+        self._memory: Memory[Evidence] = Memory()
+
+    @torch.no_grad()
+    def action_log_probs(self, batch: Decisions) -> Tensor:
+        """log P(action) at each decision, `[N, 6]`."""
+        found = self.model.action_log_probs(batch)
+        for rows, seen in self._memory.newcomers(batch, gather_evidence(self.model, batch)):
+            found[rows] = self._as_seen(seen)[-len(rows) :]
+        return found
+
+    def _as_seen(self, evidence: Evidence) -> Tensor:
+        """log P(action) `[L, 6]` at all steps of a game so far."""
+        directions, anybody = how_people_differ(self.model), person(self.model, None)
+        z, found = directions.new_zeros(len(directions)), []
+        for first in range(0, len(evidence.actions), self.stretch):
+            if first:
+                seen = evidence.some(slice(first))
+                z = _fit(self.model, seen, directions, z, _MORE_ITERATIONS, self.strength)
+            now = evidence.some(slice(first, first + self.stretch))
+            found.append(log_probs(self.model, now, _shifted(anybody, z @ directions)))
+        return torch.cat(found)
 
 
 def log_probs(model: KitchenModel, evidence: Evidence, somebody: Person) -> Tensor:
