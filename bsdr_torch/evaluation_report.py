@@ -29,13 +29,16 @@ _SUMMARY = {
     "self-play, with a temperature": ("self-play-tempered",),
     "BPD, inference of z": ("bpd-inference",),
     "BPD, network that watched": ("bpd-sequence",),
-    "ILEED, sees what BSDR sees": ("ileed-symmetric-online", "ileed-symmetric"),
+    "ILEED, sees what BSDR sees": ("ileed-symmetric",),
+    "ILEED, gets to know new people": ("ileed-symmetric-online",),
     "cloning, 64-64, 8 own actions": ("cloning-64-history",),
     "cloning, 256-256, sees what BSDR sees": ("cloning-256-symmetric-id", "cloning-256-symmetric"),
+    "cloning, gets to know new people": ("cloning-256-symmetric-online",),
     "`br`": ("br",),
     "`br_per_human`": ("br_per_human",),
     "`irleed`": ("irleed",),
     "`bsdr`": ("bsdr",),
+    "`bsdr`, gets to know new people": ("bsdr-online",),
 }
 
 _ABOUT: dict[Protocol, str] = {

@@ -20,7 +20,7 @@ from lightning.pytorch.utilities.types import OptimizerLRSchedulerConfig
 from torch import Tensor, nn
 from torch.nn.functional import logsigmoid, nll_loss
 
-from bsdr_torch.baselines.cloning import Inputs, turn_inputs
+from bsdr_torch.baselines.cloning import Inputs, mean_of_turned, turn_inputs, turned
 from bsdr_torch.data.decisions import Decisions
 from bsdr_torch.kitchens.habit import history_width
 from bsdr_torch.kitchens.networks import multilayer_perceptron
@@ -28,7 +28,7 @@ from bsdr_torch.kitchens.newcomers import Memory
 from bsdr_torch.kitchens.outlook import NUM_FEATURES
 from bsdr_torch.kitchens.predicting import KitchenPredictor
 from bsdr_torch.rationality import POPULATION
-from bsdr_torch.worlds.overcooked import NUM_ACTIONS, NUM_SYMMETRIES, encode_features, turn_actions
+from bsdr_torch.worlds.overcooked import NUM_ACTIONS, NUM_SYMMETRIES, encode_features
 
 # Of the prior of somebody new: 1 takes the spread of people in training at its word.
 STRENGTH = 1.0
@@ -102,16 +102,8 @@ class ILEED(KitchenPredictor):
 
     def shared(self, batch: Decisions) -> Shared:
         """What does not depend on who decides."""
-        inputs = self._encode(batch)
-        if not self.symmetric:
-            return self._forward(inputs)
-        found = []
-        for symmetry in range(NUM_SYMMETRIES):
-            there = self._forward(turn_inputs(inputs, torch.full_like(inputs.humans, symmetry)))
-            # What the action here is called there: the value at each action is that at its image.
-            images = turn_actions(torch.arange(NUM_ACTIONS, device=self.device), symmetry)
-            found.append(Shared(there.log_policy[:, images], there.embedding))
-        log_policy = torch.stack([each.log_policy for each in found]).logsumexp(0) - math.log(NUM_SYMMETRIES)
+        found = [self._forward(there) for there in turned(self._encode(batch), self.symmetric)]
+        log_policy = mean_of_turned([each.log_policy for each in found])
         return Shared(log_policy, torch.stack([each.embedding for each in found]).mean(0))
 
     @property
@@ -198,14 +190,15 @@ class OnlineILEED:
 
     def __init__(self, model: ILEED, stretch: int = STRETCH, strength: float = STRENGTH) -> None:
         self.model, self.stretch, self.strength = model.eval(), stretch, strength
-        self._memory: Memory[Evidence] = Memory()
+        self._memory = Memory()
 
     @torch.no_grad()
     def action_log_probs(self, batch: Decisions) -> Tensor:
         """log P(action) at each decision, `[N, 6]`."""
         shared = self.model.shared(batch)
         omega = self.model._omega_of(batch.humans)
-        for rows, seen in self._memory.newcomers(batch, gather_evidence(shared, batch.actions)):
+        for rows, parts in self._memory.newcomers(batch, *gather_evidence(shared, batch.actions)):
+            seen = Evidence(*parts)
             place = torch.arange(len(seen.log_odds), device=rows.device)[-len(rows) :]
             omega[rows] = self.model.omega_as_seen(seen, self.stretch, self.strength)[place // self.stretch]
         return mixture_log_probs(shared.log_policy, (shared.embedding * omega).sum(1))

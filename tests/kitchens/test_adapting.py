@@ -4,21 +4,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from bsdr_torch.data.decisions import Decisions
 from bsdr_torch.errors import InputError
-from bsdr_torch.kitchens.adapting import (
-    OnlinePeople,
-    fit_person,
-    gather_evidence,
-    how_people_differ,
-    log_probs,
-    person,
-    with_newcomer,
-)
+from bsdr_torch.kitchens.adapting import gather_evidence, how_people_differ, log_probs, person, with_newcomer
 from bsdr_torch.kitchens.kitchen_model import KitchenModel
 from bsdr_torch.kitchens.predictor_in_kitchens import PredictorInKitchens
-from bsdr_torch.rationality import POPULATION
-from bsdr_torch.worlds.overcooked import NUM_ACTIONS, start_states
+from bsdr_torch.worlds.overcooked import start_states
 from tests.kitchens.conftest import Trained
 
 KITCHEN = "counter_circuit"
@@ -128,49 +118,3 @@ def test_what_cannot_be_adapted_to_is_refused(
     alike = KitchenModel(data.specs, data.humans, data.named, "br", identity=False, hidden=[8], history=0)
     with pytest.raises(InputError, match="nothing to adapt"):
         PredictorInKitchens(alike).adapt(KITCHEN, state, ["stay", "stay"], seats=0)
-
-
-def strangers(trained: Trained) -> tuple[KitchenModel, Decisions]:
-    """A model, and everybody's steps in the kitchen as if they were never seen."""
-    model = trained.model
-    assert isinstance(model, KitchenModel)
-    steps = trained.data.steps("train")[KITCHEN]
-    return model, steps._replace(humans=torch.full_like(steps.humans, POPULATION))
-
-
-def test_online_each_step_is_that_of_the_person_whom_the_steps_before_it_tell_of(trained_planner: Trained) -> None:
-    model, steps = strangers(trained_planner)
-    found = OnlinePeople(model, stretch=30).action_log_probs(steps)
-    for rollout in torch.unique(steps.rollouts).tolist():
-        rows = (steps.rollouts == rollout).nonzero()[:, 0]
-        rows = rows[steps.times[rows].argsort()]
-        evidence = gather_evidence(model, steps.some(rows))
-        anybody = log_probs(model, evidence.some(slice(30)), person(model, None))
-        torch.testing.assert_close(found[rows[:30]], anybody)
-        somebody = fit_person(model, evidence.some(slice(60)))
-        known = log_probs(model, evidence.some(slice(60, 90)), somebody)
-        torch.testing.assert_close(found[rows[60:90]], known, rtol=0, atol=1e-3)
-        assert not torch.allclose(found[rows[60:90]], model.action_log_probs(steps.some(rows[60:90])), atol=1e-3)
-
-
-def test_online_predictions_see_nothing_that_comes_later(trained_planner: Trained) -> None:
-    model, steps = strangers(trained_planner)
-    time = int(steps.times.median())
-    changed = steps._replace(actions=torch.where(steps.times >= time, (steps.actions + 1) % NUM_ACTIONS, steps.actions))
-    before, after = (OnlinePeople(model).action_log_probs(batch) for batch in (steps, changed))
-    torch.testing.assert_close(before[steps.times <= time], after[steps.times <= time])
-    assert not torch.allclose(before[steps.times > time], after[steps.times > time])
-
-
-def test_online_games_may_be_asked_about_in_parts_and_again(trained_planner: Trained) -> None:
-    model, steps = strangers(trained_planner)
-    whole, online = OnlinePeople(model).action_log_probs(steps), OnlinePeople(model)
-    for _ in range(2):
-        parts = [online.action_log_probs(part) for part in steps.chunks(97)]
-        torch.testing.assert_close(torch.cat(parts), whole, rtol=0, atol=1e-4)
-
-
-def test_online_people_who_trained_are_known(trained_planner: Trained) -> None:
-    model, _ = strangers(trained_planner)
-    steps = trained_planner.data.steps("train")[KITCHEN]
-    torch.testing.assert_close(OnlinePeople(model).action_log_probs(steps), model.action_log_probs(steps))
