@@ -32,6 +32,7 @@ def read_columns(path: str | Path, columns: Mapping[str, pa.DataType]) -> pa.Tab
             table = pa.csv.read_csv(path)
         else:
             raise InputError(f"{path}: expected a name that ends in .parquet or .csv")
+        table.validate(full=True)  # also that texts are texts
     except (pa.ArrowException, OSError) as error:
         raise InputError(f"{path}: cannot be read as {path.suffix[1:]}: {error}") from None
     missing = [name for name in columns if name not in table.column_names]

@@ -16,6 +16,7 @@ from bsdr_torch.experiments.reporting import (
     chosen,
     legend_below,
     level,
+    p_value,
     shown,
     table,
     values_of,
@@ -155,9 +156,9 @@ def findings(compared: Sequence[Record], tests: Mapping[str, Tested]) -> list[Fi
             found.append(Finding(f"{people}: {words}", headline=real and other != "random"))
         for groups, by_measure in tests[actions].items():
             test = by_measure["similarity"]
-            clear = "are" if test.p <= 0.05 else "are not clearly"
+            clear = "are" if test.p < 0.05 else "are not clearly"
             words = (
-                f"the rewards of {groups} {clear} more alike than others (effect {test.effect:.2f}, p = {test.p:.3f})"
+                f"the rewards of {groups} {clear} more alike than others (effect {test.effect:.2f}, {p_value(test.p)})"
             )
             found.append(Finding(f"{people}, permutation test: {words}"))
     here = chosen(compared, actions="as they were")
@@ -312,7 +313,7 @@ little in the control, too, differences of that size mean nothing.
 The permutation tests ask whether rewards go together by kitchen (kitchens change places among those of one person), \
 by seat (seats change places within a kitchen) and by person (people change places within a kitchen and seat); \
 distances are 1 less the similarity, and losses less the mean of the person who is predicted. *Effect* is the mean \
-between groups less that within, in standard deviations.
+between groups less that within, and less what that is on average after changing places, in standard deviations.
 
 {READING_PAIRS}
 

@@ -118,11 +118,11 @@ class Difference:
 
     def cell(self, digits: int = 3) -> str:
         """For a table."""
-        return f"{shown(self.estimate, digits, sign=True)}, p = {self.p:.3f}"
+        return f"{shown(self.estimate, digits, sign=True)}, {p_value(self.p)}"
 
     def sentence(self, subject: str, other: str, more: str, less: str, digits: int = 3, unit: str = "") -> str:
         """Says that the subject is `more` or `less` than the other, or that no difference is clear."""
-        amount = f"{shown(self.estimate, digits, sign=True)}{unit}, p = {self.p:.3f}"
+        amount = f"{shown(self.estimate, digits, sign=True)}{unit}, {p_value(self.p)}"
         if self.estimate.above_zero:
             return f"{subject} {more} {other} ({amount})"
         if self.estimate.below_zero:
@@ -145,13 +145,18 @@ def model_difference(records: Sequence[Record], model: str, other: str, measure:
 
 def control_sentence(difference: Difference, subject: str, other: str, digits: int = 3, unit: str = "") -> str:
     """What a control found, where `subject` should not come out above `other`."""
-    amount = f"{shown(difference.estimate, digits, sign=True)}{unit}, p = {difference.p:.3f}"
+    amount = f"{shown(difference.estimate, digits, sign=True)}{unit}, {p_value(difference.p)}"
     found = "no advantage, as it should be"
     if difference.estimate.above_zero:
         found = "an effect that should not be there"
     elif difference.estimate.below_zero:
         found = "no advantage, as it should be, but a cost"
     return f"control, no effect to find: {found}, {subject} against {other} {amount}"
+
+
+def p_value(p: float) -> str:
+    """Of a test, as it is written."""
+    return f"p = {p:.3f}" if p >= 0.0005 else "p < 0.001"
 
 
 def shown(value: Estimate, digits: int = 3, sign: bool = False) -> str:

@@ -16,6 +16,7 @@ from bsdr_torch.experiments.reporting import (
     chosen,
     legend_below,
     level,
+    p_value,
     panels,
     shown,
     table,
@@ -48,7 +49,7 @@ def findings(records: Sequence[Record]) -> list[Finding]:
             effects = by_unit(here, "effect")
             effect, p = estimate(effects), sign_flip_p(effects)
             share = f"the permutation test rejects in {sum(r['rejected'] for r in here):.0f} of {len(here)} groups"
-            numbers = f"effect {shown(effect, 2)}, p = {p:.3f}; {share}"
+            numbers = f"effect {shown(effect, 2)}, {p_value(p)}; {share}"
             if effect.above_zero:
                 verdict = f"by {name} the rewards of one task agree more than those of two tasks"
             elif effect.below_zero:

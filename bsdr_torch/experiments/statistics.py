@@ -170,7 +170,8 @@ class GroupTest(NamedTuple):
     Attributes:
         within: mean distance of pairs in one group.
         between: mean distance of pairs in two groups.
-        effect: (between - within) / standard deviation of all distances.
+        effect: (between - within) / standard deviation of all distances; if only members of a block change places, less
+            the mean of that over regroupings, as groups then differ also by what blocks have in common.
         p: share of random regroupings with an effect at least as large, one-sided.
     """
 
@@ -189,6 +190,7 @@ def group_test(
     """
     first, second = torch.triu_indices(len(group), len(group), offset=1)
     pairs = ((distance + distance.T) / 2)[first, second]
+    within_blocks = blocks is not None
     if blocks is None:
         blocks = torch.zeros_like(group)
     shuffled = blocks + torch.rand(permutations, len(group), generator=generator, dtype=torch.float64)
@@ -199,9 +201,10 @@ def group_test(
     within = same @ pairs / same.sum(1)
     between = (1 - same) @ pairs / (1 - same).sum(1)
     gap = between - within
+    by_chance = gap[1:].mean() if within_blocks else 0.0
     return GroupTest(
         within=float(within[0]),
         between=float(between[0]),
-        effect=float(gap[0] / pairs.std()),
+        effect=float((gap[0] - by_chance) / pairs.std()),
         p=float((gap >= gap[0] - 1e-12).double().mean()),
     )

@@ -68,7 +68,8 @@ class HabitNetwork(nn.Module):
         inputs = history_width(history) + num_humans + num_layouts
         self.network = multilayer_perceptron(inputs, hidden, 2 * NUM_ACTIONS + 1, dropout)
         # Attention sees the past alone: if it saw who acts, it would be their rationality by another name.
-        self.attention = multilayer_perceptron(history_width(history), hidden[:1], 1, dropout)
+        # Without a past to depend on, it would be a second name for the scale of the reward.
+        self.attention = multilayer_perceptron(history_width(history), hidden[:1], 1, dropout) if history else None
 
     def forward(self, history: Tensor, humans: Tensor, layouts: Tensor) -> Habit:
         """Habit of `humans [N]` after `history [N, H]` in the kitchens numbered `layouts [N]`; -1 is unknown."""
@@ -79,10 +80,9 @@ class HabitNetwork(nn.Module):
         symmetry = _own_frame(history)
         past = encode_history(turn_history(history, symmetry))
         seen = [past, one_hot_if_known(humans, self.num_humans), one_hot_if_known(layouts, self.num_layouts)]
-        # Attention that has no history to depend on would be a second name for the scale of the reward.
-        attention = self.attention(past).squeeze(1) * (self.history > 0)
-        log_attention = attention.clamp(-_MOST_LOG_ATTENTION, _MOST_LOG_ATTENTION)
-        return Begun(self.network[0](torch.cat(seen, 1)), log_attention, symmetry)
+        first = self.network[0](torch.cat(seen, 1))
+        log_attention = first.new_zeros(len(first)) if self.attention is None else self.attention(past).squeeze(1)
+        return Begun(first, log_attention.clamp(-_MOST_LOG_ATTENTION, _MOST_LOG_ATTENTION), symmetry)
 
     def finish(self, begun: Begun) -> Habit:
         """Habit, from what `begin` gives."""

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow.parquet
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from bsdr_torch.data import arrow_files
@@ -291,6 +291,7 @@ def outcome_of(load: Callable[[], PreparedSet]) -> PreparedSet | str:
 
 
 @given(st.binary(min_size=1, max_size=40), st.floats(0, 1))
+@example(b"\x80", 0.005859375)  # a text that is not UTF-8
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_damaged_prepared_file_loads_or_is_refused(
     prepared_2020: Path, tmp_path: Path, noise: bytes, place: float
