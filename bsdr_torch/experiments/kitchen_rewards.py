@@ -9,7 +9,7 @@ the reward was learned in, and in the others.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import NamedTuple
@@ -49,6 +49,7 @@ SHARPNESS = 100.0  # the length of the weights of whoever acts; that of people's
 LAPSES = 0.1  # the share of actions at random, so that nobody is stuck behind a partner for ever
 STEPS, WINDOW = 400, 200
 RANDOM = 5  # rewards
+FEW = 1  # pair, against all who teach
 _TOLERANCE = 1e-6  # of plans
 
 
@@ -77,7 +78,7 @@ def run(settings: Run) -> list[Finding]:
     """Runs the experiment, writes its report and returns what was found."""
     prepare(SOURCE_2019, FOLDER)
     names = QUICK_KITCHENS if settings.quick else list(KitchenPeople(str(FOLDER), history=0).kitchens)
-    size = (3, 1e-2, 4, 8) if settings.quick else (9, 2e-3, 20, 32)
+    size = (3, 1e-2, 4, 8) if settings.quick else (4, 4e-3, 10, 16)
     cases = [Case(name, seed, *size) for seed in range(settings.seeds) for name in names]
     teaching = [case for case in cases if case.kitchen == names[0]] if settings.quick else cases
     fits = run_cases(settings.out / "fits", teaching, fit_case, settings.workers)
@@ -125,44 +126,57 @@ def halves(case: Case) -> Halves:
 
 
 def fit_case(case: Case) -> list[Record]:
-    """Fits every rationality model to those who teach: the weights of the shared reward, of length 1."""
-    half = halves(case)
+    """Fits every rationality model to those who teach, and to a few of them.
+
+    The weights are those of the shared reward, of length 1; `people` counts those who taught it.
+    """
     records: list[Record] = []
-    simpler = None
-    for kind in MODELS:
-        found, converged = fit_wishes(kind, half, simpler, case.gradient)
-        simpler = simpler or found
-        weights = -nn.functional.normalize(found.rationality.theta_R, dim=0)
-        records.append({"model": kind, "weights": weights.tolist(), "converged": converged})
+    for taught_by, half in (("all", halves(case)), ("few", halves(replace(case, pairs=FEW)))):
+        simpler = None
+        for kind in MODELS:
+            found, converged = fit_wishes(kind, half, simpler, case.gradient)
+            simpler = simpler or found
+            weights = -nn.functional.normalize(found.rationality.theta_R, dim=0)
+            taught = {"model": kind, "taught_by": taught_by, "people": half.people}
+            records.append(taught | {"weights": weights.tolist(), "converged": converged})
     return records
 
 
 def play_case(fits: Sequence[Record], case: Case) -> list[Record]:
     """Soups served in a kitchen by whoever acts on the rewards of each model, learned here or in another kitchen.
 
-    `source` is the kitchen in which a reward was learned. Also what rewards say of the games of the cloned half.
+    `source` is the kitchen in which a reward was learned, `taught_by` says whether of all who teach or of a few. Also
+    what rewards say of the games of the cloned half.
     """
     half = halves(case)
     with torch.random.fork_rng():
         torch.manual_seed(case.seed)
         partner = Cloning(half.data.specs, half.data.humans, half.data.named, [256, 256], history=8, dropout=0.3)
         fit(partner, half.data, case.epochs)
-    rewards = [record for record in fits if record["seed"] == case.seed]
+    rewards = [
+        record
+        for record in fits
+        if record["seed"] == case.seed and (record["kitchen"] == case.kitchen or record["taught_by"] == "all")
+    ]
     generator = torch.Generator().manual_seed(case.seed)
     random = torch.randn(RANDOM, len(EVENTS) + len(PLACES), generator=generator, dtype=torch.float64)
     weights = torch.tensor([record["weights"] for record in rewards], dtype=torch.float64)
     weights = torch.cat([weights, nn.functional.normalize(random, dim=1)]).T
-    labels = [{"model": record["model"], "source": record["kitchen"]} for record in rewards]
-    labels += [{"model": "random", "source": case.kitchen}] * RANDOM
+    labels = [
+        {"source": record["kitchen"]} | {name: record[name] for name in ("model", "taught_by", "people")}
+        for record in rewards
+    ]
+    nobody = {"source": case.kitchen, "taught_by": "nobody", "people": 0}
+    labels += [nobody | {"model": "random"}] * RANDOM
     played = soups(half.kitchen, policies(half.kitchen, weights), partner, case.games, generator)
     said = said_returns(half, weights)
     records = [
         label | {"soups": float(found), "returns": value}
         for label, found, value in zip(labels, played, said, strict=False)
     ]
-    records.append({"model": "clone", "source": case.kitchen, "soups": float(played[-1])})
+    records.append(nobody | {"model": "clone", "soups": float(played[-1])})
     people = STEPS * float(half.data.kitchens[case.kitchen].soups[half.others].double().mean())
-    records.append({"model": "people", "source": case.kitchen, "soups": people})
+    records.append(nobody | {"model": "people", "soups": people})
     converged = all(record["converged"] for record in rewards)
     return [record | {"converged": converged} for record in records]
 

@@ -59,12 +59,26 @@ def findings(records: Sequence[Record]) -> list[Finding]:
             "is below",
         )
         found.append(Finding(words, headline=other in ("random", "br")))
+    few = learned_of_few(records)
+    for model in LEARNED:
+        gap = HalvesDifference(chosen(here, model=model), chosen(few, model=model), "soups")
+        words = _soups(gap, f"the reward of {NAMES[model]} that all who teach taught", "that of a few of them")
+        found.append(Finding(words, headline=model in ("br", "bsdr")))
+    for other in ("br", "br_per_human", "irleed"):
+        gap = HalvesDifference(chosen(few, model="bsdr"), chosen(few, model=other), "soups")
+        words = _soups(gap, "the reward of BSDR", f"that of {NAMES[other]}")
+        found.append(Finding(f"taught by a few people: {words}", headline=False))
     return found
 
 
 def learned_here(records: Sequence[Record]) -> list[Record]:
-    """Rewards that were learned in the kitchen that they are acted on in; and those of nobody."""
-    return [record for record in records if record["source"] == record["kitchen"]]
+    """Rewards that were learned of all who teach, in the kitchen that they are acted on in; and those of nobody."""
+    return [r for r in records if r["source"] == r["kitchen"] and r["taught_by"] != "few"]
+
+
+def learned_of_few(records: Sequence[Record]) -> list[Record]:
+    """Rewards that were learned of a few of those who teach, in the kitchen that they are acted on in."""
+    return chosen(records, taught_by="few")
 
 
 def learned_elsewhere(records: Sequence[Record]) -> list[Record]:
@@ -75,6 +89,7 @@ def learned_elsewhere(records: Sequence[Record]) -> list[Record]:
 def soups_figure(records: Sequence[Record]) -> Figure:
     """Soups by kitchen, for rewards that were learned there and in other kitchens."""
     kitchens = values_of(records, "kitchen")
+    top = 1.6 * max(record["soups"] for record in records)  # intervals from few halves reach where no soups are
     figure = Figure(figsize=(3.0 + 2.2 * len(kitchens), 4.0), layout="constrained")
     axes = figure.subplots(1, 2, sharey=True)
     for axis, (title, some) in zip(
@@ -94,6 +109,7 @@ def soups_figure(records: Sequence[Record]) -> Figure:
         axis.set_xticks(range(len(kitchens)), [kitchen.replace("_", "\n", 1) for kitchen in kitchens], fontsize=8)
         axis.set_xlim(-0.5, len(kitchens) - 0.5)
         axis.set_title(f"rewards {title}", fontsize=9)
+        axis.set_ylim(-0.5, top)
         axis.grid(alpha=0.3, axis="y")
     axes[0].set_ylabel("soups served in 400 steps")
     legend_below(figure, axes[0])
@@ -111,6 +127,7 @@ def returns_figure(records: Sequence[Record]) -> Figure:
         _points(axis, number, len(models), chosen(here, model=model), kitchens, "returns")
     axis.axhline(0, color="black", linewidth=0.8)
     axis.set_xticks(range(len(kitchens)), [kitchen.replace("_", "\n", 1) for kitchen in kitchens], fontsize=8)
+    axis.set_ylim(-1.05, 1.05)
     axis.set(ylabel="rank correlation with soups", title="What rewards say of other people's games")
     axis.grid(alpha=0.3, axis="y")
     legend_below(figure, axis)
@@ -150,11 +167,14 @@ def _soups(gap: HalvesDifference, subject: str, other: str) -> str:
 def _text(settings: Run, records: Sequence[Record], found: list[Finding]) -> str:
     case, kitchens, here = records[0], values_of(records, "kitchen"), learned_here(records)
     elsewhere = learned_elsewhere(records)
+    few = max(record["people"] for record in learned_of_few(records))
     tables = {}
     for name, some, models, measure in (
         ("here", here, (*LEARNED, *OTHERS), "soups"),
         ("elsewhere", elsewhere, LEARNED, "soups"),
+        ("few", learned_of_few(records), LEARNED, "soups"),
         ("returns", here, (*LEARNED, "random"), "returns"),
+        ("few_returns", learned_of_few(records), LEARNED, "returns"),
     ):
         tables[name] = table(
             ["reward of", *kitchens, "all"],
@@ -177,7 +197,11 @@ def _text(settings: Run, records: Sequence[Record], found: list[Finding]) -> str
                     for measure in MEASURES
                 ),
             ]
-            for where, some in (("learned there", here), ("learned elsewhere", elsewhere))
+            for where, some in (
+                ("learned there", here),
+                ("learned there, of a few", learned_of_few(records)),
+                ("learned elsewhere", elsewhere),
+            )
             for other in ("br", "br_per_human", "irleed")
         ],
     )
@@ -187,13 +211,15 @@ def _text(settings: Run, records: Sequence[Record], found: list[Finding]) -> str
 Made by `{settings.command("kitchen_rewards")}`: {len(values_of(records, "seed"))} seeds; in {sum(fits.values())} of \
 {len(fits)} kitchens and seeds the fits of all models have a vanishing gradient.
 
-With each seed, the pairs of people who were recorded in a kitchen (MTurk, 2019) are halved. At most {case["pairs"]} \
-pairs of the one half teach what people want: a reward for six task events and four places that are faced, which all \
-people of a kitchen share, and how rational each of them is: alike (BR), each by a number (BR per person), also with \
-an offset of the reward (IRLEED), or by a beta_i(s) that depends on what is in the hands, on whether a soup is ready \
-and on whether something is faced (BSDR; a beta that all people share cannot be told from the reward, so its mean \
-over people is 1 in every state). Habits and pauses are each person's own. Plans are exact, in a small version of the \
-kitchen without the partner's place, gamma is 0.95.
+With each seed, the pairs of people who were recorded in a kitchen (MTurk, 2019) are halved. At most \
+{2 * case["pairs"]} people of the one half teach what people want; then a few of them, {few}, do so alone. What is \
+learned is a reward for six task events and four places that are faced, which all people of a kitchen share, and how \
+rational each of them is: alike (BR), each by a number (BR per person), also with an offset of the reward (IRLEED), or \
+by a beta_i(s) that depends on what is in the hands, on whether a soup is ready and on whether something is faced \
+(BSDR). A beta that all people share cannot be told from the reward, so its mean over people is 1 in every state; \
+without identities each of these models would be BR. Habits and pauses are each person's own. Plans are exact, in a small \
+version of the kitchen without the partner's place, gamma is 0.95. How state-dependent real people are cannot be \
+varied; reward_generalization does so with simulated ones.
 
 Then the shared reward is taken, and whoever acts on it plans for it anew in the same small kitchen, nearly perfectly \
 and without habits or pauses, and plays {case["games"]} games of 400 steps in the full kitchen, half of them in each \
@@ -205,8 +231,9 @@ A reward also says what games are worth: the sum over both players' steps, in st
 half's games, is compared with the soups that were served in them, by rank correlation.
 
 Numbers are means over halves, with the {CONFIDENCE:.0%} interval for all people (delete-half jackknife: Student's, \
-with the spread over halves as standard error; what halves have in common makes their number no evidence). \
-Differences are paired by half. No sentence below claims a difference whose interval contains zero.
+with the spread over halves as standard error; what halves have in common makes their number no evidence; as fewer \
+than half of all people teach, it is rather too wide than too narrow). Differences are paired by half. No sentence \
+below claims a difference whose interval contains zero.
 
 ## What was found
 
@@ -224,11 +251,19 @@ Rewards learned in each of the other kitchens:
 
 {tables["elsewhere"]}
 
+Rewards learned in the same kitchen, of {few} people only:
+
+{tables["few"]}
+
 ## Returns
 
 ![returns](returns.png)
 
 {tables["returns"]}
+
+Rewards learned of {few} people only:
+
+{tables["few_returns"]}
 
 ## Differences
 

@@ -142,6 +142,8 @@ def test_the_report_says_what_was_served(tmp_path: Path) -> None:
     elsewhere = [fit | {"kitchen": "another"} for fit in fits]
     records = [vars(case) | record for case in cases for record in kitchen_rewards.play_case([*fits, *elsewhere], case)]
     assert {record["model"] for record in records} >= {"br", "irleed", "bsdr", "random", "clone", "people"}
+    assert {record["people"] for record in records if record["taught_by"] == "few"} == {2}
+    assert all(record["taught_by"] == "all" for record in records if record["source"] == "another")
     found = kitchen_rewards_report.write(Run(tmp_path, True, 2, 1), records)
     assert any("random reward" in finding.words for finding in found)
     assert "nan" not in (tmp_path / "report.md").read_text()
