@@ -160,6 +160,7 @@ SECTIONS = {
     "goal_inference": "Likelihood of the true goal, What state-dependence gains, Calibration",
     "kitchen_shared_goals": "Similarity, Loss with another's reward, Permutation tests, Weights",
     "kitchen_rewards": "Soups, Returns, Differences",
+    "kitchen_transfer": "Gains, Exact plans, KitchenModel",
     "kitchen_goals": "Likelihood of what was done next, What state-dependence gains, At every step, Controls",
     "online_adaptation": "Cross-entropy by steps seen",
 }

@@ -120,6 +120,14 @@ class Planned:
         return torch.where((states < 0)[:, None], 0.0, found)
 
 
+def exchanged_people(humans: Tensor) -> Tensor:
+    """`[B]`: the people in such an order that nobody is in their own place; always the same."""
+    order = torch.randperm(len(humans), generator=torch.Generator().manual_seed(0))
+    found = torch.empty_like(humans)
+    found[order] = humans[order.roll(1)]
+    return found
+
+
 def ways(plans: SubgoalPlans, seen: Stretches, ended: Tensor) -> CountedSteps:
     """The steps of stretches that ended `[R]` in one way or another, their last steps, too."""
     there = torch.arange(seen.actions.shape[1]) < seen.length[:, None]
