@@ -217,8 +217,8 @@ learned is a reward for six task events and four places that are faced, which al
 rational each of them is: alike (BR), each by a number (BR per person), also with an offset of the reward (IRLEED), or \
 by a beta_i(s) that depends on what is in the hands, on whether a soup is ready and on whether something is faced \
 (BSDR). A beta that all people share cannot be told from the reward, so its mean over people is 1 in every state; \
-without identities each of these models would be BR. Habits and pauses are each person's own. Plans are exact, in a small \
-version of the kitchen without the partner's place, gamma is 0.95. How state-dependent real people are cannot be \
+without identities each of these models would be BR. Habits and pauses are each person's own. Plans are exact, in a \
+small version of the kitchen without the partner's place, gamma is 0.95. How state-dependent real people are cannot be \
 varied; reward_generalization does so with simulated ones.
 
 Then the shared reward is taken, and whoever acts on it plans for it anew in the same small kitchen, nearly perfectly \

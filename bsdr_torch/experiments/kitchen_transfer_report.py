@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from matplotlib.figure import Figure
 
@@ -15,6 +16,7 @@ from bsdr_torch.experiments.reporting import (
     bullets,
     chosen,
     control_sentence,
+    legend_below,
     level,
     shown,
     table,
@@ -26,18 +28,18 @@ from bsdr_torch.experiments.subgoal_plans import FEATURES
 
 WHOSE = {
     "own": "the person's own",
-    "own plans": "own plans, the population's habits",
-    "own habits": "own habits, the population's plans",
+    "own plans": "own plans (habits of the population)",
+    "own habits": "own habits (plans of the population)",
     "population": "the population's",
-    "another's plans": "another's plans, the population's habits",
+    "another's plans": "another's plans (habits of the population)",
     "another": "another person's",
 }
-COLORS = {
-    "own": "#0072B2",
-    "own plans": "#56B4E9",
-    "own habits": "#009E73",
-    "another's plans": "#E69F00",
-    "another": "#D55E00",
+STYLES: dict[str, dict[str, Any]] = {
+    "own": {"color": "#0072B2", "marker": "o"},
+    "own plans": {"color": "#56B4E9", "marker": "s"},
+    "own habits": {"color": "#009E73", "marker": "^"},
+    "another's plans": {"color": "#E69F00", "marker": "D"},
+    "another": {"color": "#D55E00", "marker": "v"},
 }
 UNIT = " nats per step"
 
@@ -134,10 +136,10 @@ def gains_figure(records: Sequence[Record]) -> Figure:
         for planner in values_of(chosen(records, engine="network"), "planner")
     ]
     figure = Figure(figsize=(10.5, 6.0), layout="constrained")
-    axes = list(figure.subplots(2, 2).flat)
+    axes = list(figure.subplots(2, 2, sharey="row").flat)
     for axis, (planner, model, title) in zip(axes, rows, strict=False):
         here = chosen(records, planner=planner, model=model)
-        shown_ = [whose for whose in COLORS if chosen(here, whose=whose)]
+        shown_ = [whose for whose in STYLES if chosen(here, whose=whose)]
         for number, whose in enumerate(shown_):
             there = [kitchen for kitchen in kitchens if chosen(here, kitchen=kitchen)]
             gaps = [_difference(chosen(here, kitchen=kitchen), whose, "population").estimate for kitchen in there]
@@ -147,20 +149,17 @@ def gains_figure(records: Sequence[Record]) -> Figure:
                 [place + 0.13 * (number - (len(shown_) - 1) / 2) for place in places],
                 [gap.mean for gap in gaps],
                 list(zip(*(gap.reach for gap in gaps), strict=True)),
-                fmt="os^Dv"[number],
-                color=COLORS[whose],
-                capsize=3,
-                markersize=5,
-                label=WHOSE[whose],
+                label=WHOSE[whose].split(" (")[0],
+                **STYLES[whose] | {"linestyle": "none", "capsize": 3, "markersize": 5},
             )
         axis.axhline(0, color="black", linewidth=0.8)
         names = [kitchen.replace("_", "\n", 1) for kitchen in kitchens]
         axis.set_xticks(range(len(kitchens) + 1), [*names, "all"], fontsize=8)
         axis.set_title(title, fontsize=9)
-        axis.set_ylabel("less than with the\npopulation's (nats per step)", fontsize=8)
+        axis.set_ylabel("cross-entropy less that with\nthe population's (nats per step)", fontsize=8)
         axis.grid(alpha=0.3, axis="y")
-        axis.legend(frameon=False, fontsize=7)
-    figure.suptitle("Cross-entropy in a new kitchen against the population's; bars: 95 % interval over pairs")
+    legend_below(figure, axes[-1])
+    figure.suptitle("Predicting people in a new kitchen, by whose plans and habits; bars: 95 % interval over pairs")
     return figure
 
 
@@ -225,6 +224,8 @@ The control is to predict a person with what is another person's.
 ## Gains
 
 ![gains](gains.png)
+
+Below zero is better. Where only plans or only habits are somebody's, the other ones are the population's.
 
 ## Exact plans
 

@@ -12,6 +12,7 @@ from bsdr_torch.experiments import kitchen_transfer, kitchen_transfer_report
 from bsdr_torch.experiments.kitchen_transfer import (
     Case,
     Kitchen,
+    boltzmann_rational,
     exact_case,
     kitchens,
     known_end_losses,
@@ -69,17 +70,22 @@ def test_nothing_is_learned_in_the_new_kitchen(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(kitchen_transfer, "FOLDER", tmp_path / "games")
     fitted = []
 
-    def fit(kind: str, seen: dict[str, object], people: int) -> tuple[SubgoalPeople, bool]:
+    def fit(
+        kind: str, seen: dict[str, object], people: int, simpler: SubgoalPeople | None = None
+    ) -> tuple[SubgoalPeople, bool]:
+        assert (simpler is None) == (kind == "br")
         fitted.append(set(seen))
         return SubgoalPeople(kind, people), True
 
     monkeypatch.setattr(kitchen_transfer, "fit_people", fit)
-    kitchens.cache_clear()
+    for remembered in (kitchens, boltzmann_rational):
+        remembered.cache_clear()
     records = []
     for model in kitchen_transfer.EXACT:
         case = Case("exact", "coordination_ring", model, 0, True)
         records += [vars(case) | record for record in exact_case(case)]
-    kitchens.cache_clear()
+    for remembered in (kitchens, boltzmann_rational):
+        remembered.cache_clear()
     assert fitted == [{"cramped_room"}] * 4
     assert {record["pair"] for record in records} == {"0a and 0b", "1a and 1b"}
     whose = {model: {r["whose"] for r in records if r["model"] == model} for model in kitchen_transfer.EXACT}
