@@ -67,8 +67,10 @@ def run(settings: Run) -> list[Finding]:
     names = QUICK_KITCHENS if quick else list(KitchenPeople(str(FOLDER), history=0).kitchens)
     seeds = 1 if quick else min(settings.seeds, MOST_SEEDS)
     new = names[1:] if quick else names
-    cases = [Case("exact", name, model, 0, quick) for name in new for model in EXACT]
-    cases += [Case("network", name, "bsdr", seed, quick) for seed in range(seeds) for name in new]
+    cases = []
+    for name in new:
+        cases += [Case("exact", name, model, 0, quick) for model in EXACT]
+        cases += [Case("network", name, "bsdr", seed, quick) for seed in range(seeds)]
     records = run_cases(settings.out, cases, run_case, settings.workers)
     return kitchen_transfer_report.write(settings, records)
 
