@@ -89,7 +89,7 @@ def learned_elsewhere(records: Sequence[Record]) -> list[Record]:
 def soups_figure(records: Sequence[Record]) -> Figure:
     """Soups by kitchen, for rewards that were learned there and in other kitchens."""
     kitchens = values_of(records, "kitchen")
-    top = 1.6 * max(record["soups"] for record in records)  # intervals from few halves reach where no soups are
+    top = 1.25 * max(record["soups"] for record in records)  # intervals from few halves reach where no soups are
     figure = Figure(figsize=(3.0 + 2.2 * len(kitchens), 4.0), layout="constrained")
     axes = figure.subplots(1, 2, sharey=True)
     for axis, (title, some) in zip(
@@ -128,7 +128,10 @@ def returns_figure(records: Sequence[Record]) -> Figure:
     axis.axhline(0, color="black", linewidth=0.8)
     axis.set_xticks(range(len(kitchens)), [kitchen.replace("_", "\n", 1) for kitchen in kitchens], fontsize=8)
     axis.set_ylim(-1.05, 1.05)
-    axis.set(ylabel="rank correlation with soups", title="What rewards say of other people's games")
+    axis.set(
+        ylabel="rank correlation with soups",
+        title="What rewards say of other people's games; bars: 95 % interval over people",
+    )
     axis.grid(alpha=0.3, axis="y")
     legend_below(figure, axis)
     return figure

@@ -39,6 +39,7 @@ EXACT = ("br", "bsdr", "br_per_human", "bsdr_aggregate")
 LEAST = 5  # times that something was done in a kitchen, to be a subgoal
 MOST_SEEDS = 1  # of networks, each of which is trained for every kitchen
 QUICK_PLANNING = 40  # steps
+QUICK_PEOPLE = 12  # the first of all
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ class Case:
         kitchen: the new one.
         model: the rationality model.
         seed: of a network.
-        quick: whether there are two kitchens only, and networks are trained for an epoch.
+        quick: whether there are two kitchens and few people only, and networks are trained for an epoch.
     """
 
     engine: str
@@ -105,6 +106,8 @@ def kitchens(quick: bool) -> tuple[dict[str, Kitchen], int]:
     found = {}
     for name, games in data.kitchens.items():
         seen = stretches(games, torch.zeros(len(games), dtype=torch.int8), data.humans)
+        if quick:
+            seen = seen.select(seen.human < QUICK_PEOPLE)
         wanted = subgoals(games.layout, seen, LEAST)
         plans, ended = SubgoalPlans(games.layout, wanted, seen), outcomes(games.layout, wanted, seen)
         pairs = [" and ".join(sorted(players)) for players in games.players]
@@ -171,6 +174,8 @@ def network_case(case: Case) -> list[Record]:
     model: KitchenModel = contender.fit(data, case.seed, **contender.settings)
     anew = plan_anew(model, data, case.seed, QUICK_PLANNING if case.quick else None)
     steps = data.steps("test")[case.kitchen]
+    if case.quick:
+        steps = steps.some(steps.humans < QUICK_PEOPLE)
     games = data.kitchens[case.kitchen]
     first = min(number for number, key in enumerate(data.rollouts) if key.layout == case.kitchen)
     known = torch.unique(steps.humans[steps.humans != POPULATION])
