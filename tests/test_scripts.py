@@ -160,6 +160,8 @@ SECTIONS = {
     "suboptimality_transfer": "Cross-entropy in the new world, Differences",
     "goal_inference": "Likelihood of the true goal, What state-dependence gains, Calibration",
     "kitchen_shared_goals": "Similarity, Loss with another's reward, Permutation tests, Weights",
+    "kitchen_rewards": "Soups, Returns, Differences",
+    "kitchen_transfer": "Gains, Exact plans, KitchenModel",
     "kitchen_goals": "Likelihood of what was done next, What state-dependence gains, At every step, Controls",
     "online_adaptation": "Cross-entropy by steps seen",
 }
@@ -218,6 +220,8 @@ def check_effects(records: dict[str, list[dict[str, Any]]]) -> None:
     assert gain("suboptimality_transfer", "excess", "bsdr_population", people_are="state-dependent") < -0.03
     assert abs(gain("suboptimality_transfer", "excess", people_are="constant")) < 0.01
     assert abs(gain("suboptimality_transfer", "excess", "bsdr_population", people_are="alike")) < 0.01
+    learned = mean("kitchen_rewards", "soups", model="bsdr", kitchen="cramped_room", source="cramped_room")
+    assert learned > 2 > mean("kitchen_rewards", "soups", model="random")
     walked = {"evidence": "own", "seen_as": "part", "seen": 1.0}
     assert gain("kitchen_goals", "likelihood", "prior", **walked) > 0.05
     told_another = mean("kitchen_goals", "log_score", model="bsdr", evidence="another walk", seen_as="every step")

@@ -11,7 +11,9 @@ from bsdr_torch.experiments import (
     goal_inference,
     kitchen_goals,
     kitchen_recovery,
+    kitchen_rewards,
     kitchen_shared_goals,
+    kitchen_transfer,
     online_adaptation,
     recovery,
     reward_generalization,
@@ -46,6 +48,13 @@ EXPERIMENTS = {
     "kitchen_shared_goals": Experiment(
         "Do the rewards of recorded people agree, fitted to each of them alone?", kitchen_shared_goals.run
     ),
+    "kitchen_rewards": Experiment(
+        "Are the wishes that were learned of recorded people good to act by?", kitchen_rewards.run
+    ),
+    "kitchen_transfer": Experiment(
+        "Does what a recorded person is like in some kitchens tell what the person does in another?",
+        kitchen_transfer.run,
+    ),
     "kitchen_goals": Experiment(
         "Can it be told what a recorded person will do next, and does it help to know the person?", kitchen_goals.run
     ),
@@ -69,10 +78,11 @@ Made by `{settings.command("all")}`. Every sentence is made from the numbers in 
 brackets are 95 % intervals over seeds, or over pairs of real people, and where the interval of a difference contains \
 zero the sentence says so and claims nothing. A control is a comparison in which there is nothing to find.
 
-The people of kitchen_shared_goals, kitchen_goals and online_adaptation are real. All others are simulated, by the \
-rule of BSDR and with the features that the models are given; only in action_prediction some act by another rule, and \
-in kitchen_recovery the models have to find the features. What is found of them says what can be learned if people \
-are like that, and how much there is to lose by ignoring it; it does not say that people are like that.
+The people of kitchen_shared_goals, kitchen_rewards, kitchen_transfer, kitchen_goals and online_adaptation are real. \
+All others are simulated, by the rule of BSDR and with the features that the models are given; only in \
+action_prediction some act by another rule, and in kitchen_recovery the models have to find the features. What is \
+found of them says what can be learned if people are like that, and how much there is to lose by ignoring it; it does \
+not say that people are like that.
 
 {chr(10).join(sections)}"""
     write_text(settings.out / "README.md", text)

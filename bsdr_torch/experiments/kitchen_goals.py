@@ -40,7 +40,7 @@ from bsdr_torch.experiments.kitchen_stretches import (
 )
 from bsdr_torch.experiments.reporting import Finding
 from bsdr_torch.experiments.running import Record, Run, run_cases
-from bsdr_torch.experiments.subgoal_people import Planned, SubgoalPeople, fit_people, ways
+from bsdr_torch.experiments.subgoal_people import Planned, SubgoalPeople, exchanged_people, fit_people, ways
 from bsdr_torch.experiments.subgoal_plans import SubgoalPlans
 from bsdr_torch.worlds.overcooked import NUM_ACTIONS, Layout, pot_ticks, pots_ready
 from bsdr_torch.worlds.overcooked.state import IDLE
@@ -182,7 +182,7 @@ def log_likelihoods(plans: SubgoalPlans, seen: Stretches, model: SubgoalPeople, 
     rationality of another person.
     """
     humans = torch.unique(seen.human)
-    planned = Planned(plans, humans, model, as_if=_another(humans) if exchanged else None)
+    planned = Planned(plans, humans, model, as_if=exchanged_people(humans) if exchanged else None)
     human = seen.human[:, None].expand_as(seen.actions)
 
     def taken(rows: Tensor, by_plan: Tensor) -> Tensor:
@@ -319,14 +319,6 @@ def _context(layout: Layout, seen: Stretches, depth: int) -> Tensor:
             found = 2 * found + pots.any(1)
     if depth > 2:
         found = len(HANDS) * found + hands(states, 1)
-    return found
-
-
-def _another(humans: Tensor) -> Tensor:
-    """`[B]`: the people in such an order that nobody is in their own place."""
-    order = torch.randperm(len(humans), generator=torch.Generator().manual_seed(0))
-    found = torch.empty_like(humans)
-    found[order] = humans[order.roll(1)]
     return found
 
 

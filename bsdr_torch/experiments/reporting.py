@@ -12,7 +12,14 @@ from matplotlib.figure import Figure
 
 from bsdr_torch.data.arrow_files import write_files
 from bsdr_torch.experiments.running import Record
-from bsdr_torch.experiments.statistics import CONFIDENCE, Estimate, estimate, sign_flip_p
+from bsdr_torch.experiments.statistics import (
+    CONFIDENCE,
+    Estimate,
+    estimate,
+    half_sample_estimate,
+    half_sample_p,
+    sign_flip_p,
+)
 
 # Okabe and Ito's colours, which people with any kind of colour vision can tell apart; markers tell them apart in grey.
 STYLES: dict[str, dict[str, Any]] = {
@@ -29,6 +36,8 @@ STYLES: dict[str, dict[str, Any]] = {
     "random": {"color": "#999999", "marker": "X"},
     "truth": {"color": "#000000", "marker": "*"},
     "prior": {"color": "#999999", "marker": "x"},
+    "clone": {"color": "#661100", "marker": "<"},
+    "people": {"color": "#000000", "marker": "*"},
 }
 
 NAMES = {
@@ -45,6 +54,8 @@ NAMES = {
     "random": "random",
     "truth": "true parameters",
     "prior": "prior alone",
+    "clone": "another clone",
+    "people": "recorded people",
 }
 
 READING = (
@@ -117,6 +128,14 @@ class Difference:
         if self.estimate.below_zero:
             return f"{subject} {less} {other} ({amount})"
         return f"no clear difference between {subject} and {other}, the interval contains zero ({amount})"
+
+
+class HalvesDifference(Difference):
+    """The same over random halves of one sample of people; see `half_sample_estimate`."""
+
+    def __init__(self, some: Iterable[Record], others: Iterable[Record], measure: str, unit: str = "seed") -> None:
+        super().__init__(some, others, measure, unit)
+        self.estimate, self.p = half_sample_estimate(self._values), half_sample_p(self._values)
 
 
 def model_difference(records: Sequence[Record], model: str, other: str, measure: str, unit: str = "seed") -> Difference:

@@ -49,8 +49,7 @@ def estimate(values: Sequence[float]) -> Estimate:
     n, mean = len(values), math.fsum(values) / len(values)
     if n == 1:
         return Estimate(mean, math.nan, math.nan, 1)
-    error = math.sqrt(math.fsum((v - mean) ** 2 for v in values) / (n - 1) / n)
-    half = student_quantile((1 + CONFIDENCE) / 2, n - 1) * error
+    half = student_quantile((1 + CONFIDENCE) / 2, n - 1) * _deviation(values) / math.sqrt(n)
     return Estimate(mean, mean - half, mean + half, n)
 
 
@@ -73,24 +72,57 @@ def ratio_estimate(numerators: Sequence[float], denominators: Sequence[float]) -
     return Estimate(mean, mean - half, mean + half, n)
 
 
+def half_sample_estimate(values: Sequence[float]) -> Estimate:
+    """The mean over random halves of one sample of people, with Student's interval for the whole sample.
+
+    Halves overlap, so that their number says nothing of the people; but the spread of a measure over halves is its
+    standard error on all of them (the delete-half jackknife).
+    """
+    n, mean = len(values), math.fsum(values) / len(values)
+    if n == 1:
+        return Estimate(mean, math.nan, math.nan, 1)
+    half = student_quantile((1 + CONFIDENCE) / 2, n - 1) * _deviation(values)
+    return Estimate(mean, mean - half, mean + half, n)
+
+
+def half_sample_p(values: Sequence[float]) -> float:
+    """Two-sided p-value of Student's that the mean of which `values` are `half_sample_estimate`s is zero.
+
+    Example:
+        >>> round(half_sample_p([1.0, 2.0, 3.0]), 3)  # t = 2 with two degrees of freedom
+        0.184
+    """
+    spread, mean = _deviation(values), math.fsum(values) / len(values)
+    if spread == 0:
+        return 1.0 if mean == 0 else 0.0
+    return 1 - 2 * _above_median(abs(mean) / spread, len(values) - 1)
+
+
 def student_quantile(probability: float, freedom: int) -> float:
     """The quantile, above the median, of Student's t distribution: its density integrated, then bisected."""
     if not (0.5 < probability < 1 and freedom >= 1):
         raise ValueError(f"expected a probability in (0.5, 1) and freedom >= 1, got {probability} and {freedom}")
-    log_scale = math.lgamma((freedom + 1) / 2) - math.lgamma(freedom / 2) - 0.5 * math.log(freedom * math.pi)
-
-    def above_median(t: float) -> float:
-        x = torch.linspace(0, t, 2001, dtype=torch.float64)
-        density = torch.exp(log_scale - (freedom + 1) / 2 * torch.log1p(x * x / freedom))
-        return float(torch.trapezoid(density, x))
-
     low, high = 0.0, 1.0
-    while above_median(high) < probability - 0.5:
+    while _above_median(high, freedom) < probability - 0.5:
         low, high = high, 2 * high
     for _ in range(50):
         middle = (low + high) / 2
-        low, high = (middle, high) if above_median(middle) < probability - 0.5 else (low, middle)
+        low, high = (middle, high) if _above_median(middle, freedom) < probability - 0.5 else (low, middle)
     return (low + high) / 2
+
+
+def _above_median(t: float, freedom: int) -> float:
+    """How likely Student's t is between 0 and `t`."""
+    log_scale = math.lgamma((freedom + 1) / 2) - math.lgamma(freedom / 2) - 0.5 * math.log(freedom * math.pi)
+    x = torch.linspace(0, t, 2001, dtype=torch.float64)
+    density = torch.exp(log_scale - (freedom + 1) / 2 * torch.log1p(x * x / freedom))
+    return float(torch.trapezoid(density, x))
+
+
+def _deviation(values: Sequence[float]) -> float:
+    """The standard deviation."""
+    mean = math.fsum(values) / len(values)
+    return math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1))
 
 
 def sign_flip_p(differences: Sequence[float]) -> float:

@@ -120,6 +120,14 @@ class Planned:
         return torch.where((states < 0)[:, None], 0.0, found)
 
 
+def exchanged_people(humans: Tensor) -> Tensor:
+    """`[B]`: the people in such an order that nobody is in their own place; always the same."""
+    order = torch.randperm(len(humans), generator=torch.Generator().manual_seed(0))
+    found = torch.empty_like(humans)
+    found[order] = humans[order.roll(1)]
+    return found
+
+
 def ways(plans: SubgoalPlans, seen: Stretches, ended: Tensor) -> CountedSteps:
     """The steps of stretches that ended `[R]` in one way or another, their last steps, too."""
     there = torch.arange(seen.actions.shape[1]) < seen.length[:, None]
@@ -128,11 +136,14 @@ def ways(plans: SubgoalPlans, seen: Stretches, ended: Tensor) -> CountedSteps:
 
 
 def fit_people(
-    kind: str, seen: Mapping[str, tuple[SubgoalPlans, CountedSteps]], num_humans: int
+    kind: str,
+    seen: Mapping[str, tuple[SubgoalPlans, CountedSteps]],
+    num_humans: int,
+    simpler: SubgoalPeople | None = None,
 ) -> tuple[SubgoalPeople, bool]:
     """The MAP model of people on their `ways`, in all kitchens together, and whether its gradient vanished.
 
-    It starts where a simpler one ends, which costs less: habit alone, then BR, then the others.
+    It starts where a `simpler` one ends, which costs less: habit alone, then BR, then the others.
     """
     model = SubgoalPeople(kind, num_humans)
     steps = sum(float(of.times.sum()) for _, of in seen.values())
@@ -153,6 +164,6 @@ def fit_people(
         nothing = {name: torch.zeros(len(of.state), NUM_ACTIONS, dtype=torch.float64) for name, (_, of) in seen.items()}
         minimise(lambda: loss(nothing), [model.habits, model.pause, model.own_pause], _GRADIENT)
     else:
-        model.start_from(fit_people("br", seen, num_humans)[0])
+        model.start_from(simpler or fit_people("br", seen, num_humans)[0])
     converged = minimise(planning_loss, [p for p in model.parameters() if p.requires_grad], _GRADIENT)
     return model.requires_grad_(False), converged

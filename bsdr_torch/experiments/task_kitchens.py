@@ -45,6 +45,8 @@ class TaskKitchen:
         mdp: states are `(pose * 4 + hands) * 5^pots + stages of the pots`, the first pot's in the lowest place.
         events: `[S, len(EVENTS)]`, what an INTERACT is expected to do.
         places: `[S, len(PLACES)]`, what is faced.
+        hands: `[S]`, an index into `HANDS`.
+        ready: `[S]` bool, whether there is a soup in a pot.
     """
 
     def __init__(self, games: PackedGames, rows: Tensor) -> None:
@@ -108,6 +110,7 @@ class TaskKitchen:
         )
         self.events = torch.stack([happens[event] for event in EVENTS], 1).double()
         self.events[:, :2] += lying[:, :2]
+        self.hands, self.ready = held, (stages == _READY).any(1)
         self.places = torch.stack([faced[kind] for kind in (ONIONS, DISHES, POT, SERVING)], 1).double()
 
     def number(self, states: Tensor) -> Tensor:
