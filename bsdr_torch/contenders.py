@@ -11,14 +11,16 @@ import torch
 from torch import Tensor
 
 from bsdr_torch.baselines.bpd import BPD, Reminded
-from bsdr_torch.baselines.cloning import Cloning
+from bsdr_torch.baselines.cloning import AdaptableCloning, Cloning
 from bsdr_torch.baselines.frequencies import KitchenFrequencies, uniform
 from bsdr_torch.baselines.ileed import ILEED, OnlineILEED
 from bsdr_torch.baselines.self_play import SelfPlay, teach
 from bsdr_torch.data.decisions import Decisions
 from bsdr_torch.data.kitchen_people import KitchenPeople
 from bsdr_torch.data.splits import PROTOCOLS, Protocol
+from bsdr_torch.kitchens.adapting import AdaptableKitchenModel
 from bsdr_torch.kitchens.kitchen_model import KitchenModel
+from bsdr_torch.kitchens.newcomers import GettingToKnow
 from bsdr_torch.kitchens.predicting import Precision, fit_often
 from bsdr_torch.kitchens.replanning import plan_anew
 from bsdr_torch.rationality import MODELS
@@ -114,6 +116,9 @@ def contenders(quick: bool = False) -> dict[str, Contender]:
     for identity in (False, True):
         add_cloning("cloning-256-long", identity, history=LONG_HISTORY, **network)
         add_cloning("cloning-256-symmetric", identity, layout=identity, history=LONG_HISTORY, symmetric=True, **network)
+    # Who acts is hidden as often as in the training of planners, for people whom it never saw.
+    known = found["cloning-256-symmetric-id"].settings | {"under": {"human": {"max_epochs": 1 if quick else 40}}}
+    add("cloning-256-symmetric-online", known | {"forget": 0.5}, _train_online, protocols=("human",))
     epochs = {protocol: {"max_epochs": 1 if quick else 20} for protocol in PROTOCOLS}
     memories: dict[str, dict[str, Any]] = {
         "": {},
@@ -137,6 +142,7 @@ def contenders(quick: bool = False) -> dict[str, Contender]:
     for rationality in MODELS:
         planner = {"model": "KitchenModel", "rationality": rationality, "history": LONG_HISTORY, "identity": True}
         add(rationality, planner | {"under": under}, replan=plan_anew, version=2)
+    add("bsdr-online", found["bsdr"].settings, _train_online, protocols=("human",), version=2)
     return found
 
 
@@ -166,7 +172,9 @@ def _bpd(data: KitchenPeople, seed: int, kitchens: list[str], **settings: Any) -
     return Reminded(teach(BPD(specs, data.humans, data.named, **settings), seed), data)
 
 
-def _train(data: KitchenPeople, seed: int, model: str, under: dict[str, dict[str, Any]], **settings: Any) -> Predicts:
+def _train(
+    data: KitchenPeople, seed: int, model: str, under: dict[str, dict[str, Any]], **settings: Any
+) -> Cloning | ILEED | KitchenModel:
     """Trains a network with the settings for everything and those for the protocol, or if it has none, the first's."""
     kinds: dict[str, type[Cloning] | type[ILEED] | type[KitchenModel]]
     kinds = {"Cloning": Cloning, "ILEED": ILEED, "KitchenModel": KitchenModel}
@@ -184,5 +192,6 @@ def _train(data: KitchenPeople, seed: int, model: str, under: dict[str, dict[str
 
 def _train_online(data: KitchenPeople, seed: int, **settings: Any) -> Predicts:
     model = _train(data, seed, **settings)
-    assert isinstance(model, ILEED)
-    return OnlineILEED(model)
+    if isinstance(model, ILEED):
+        return OnlineILEED(model)
+    return GettingToKnow(AdaptableCloning(model) if isinstance(model, Cloning) else AdaptableKitchenModel(model))

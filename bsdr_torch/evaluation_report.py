@@ -19,6 +19,7 @@ from bsdr_torch.data.splits import Protocol
 from bsdr_torch.errors import InputError
 from bsdr_torch.evaluation import Results, kitchen_mean, standard_error
 from bsdr_torch.metrics import MEASURES, SUMS, kitchen_measures, rollout_measures
+from bsdr_torch.worlds.overcooked import NUM_ACTIONS
 
 ALL = "all"  # stands for the mean over kitchens where the name of one is expected
 
@@ -29,14 +30,19 @@ _SUMMARY = {
     "self-play, with a temperature": ("self-play-tempered",),
     "BPD, inference of z": ("bpd-inference",),
     "BPD, network that watched": ("bpd-sequence",),
-    "ILEED, sees what BSDR sees": ("ileed-symmetric-online", "ileed-symmetric"),
+    "ILEED, sees what BSDR sees": ("ileed-symmetric",),
+    "ILEED, gets to know new people": ("ileed-symmetric-online",),
     "cloning, 64-64, 8 own actions": ("cloning-64-history",),
     "cloning, 256-256, sees what BSDR sees": ("cloning-256-symmetric-id", "cloning-256-symmetric"),
+    "cloning, gets to know new people": ("cloning-256-symmetric-online",),
     "`br`": ("br",),
     "`br_per_human`": ("br_per_human",),
     "`irleed`": ("irleed",),
     "`bsdr`": ("bsdr",),
+    "`bsdr`, gets to know new people": ("bsdr-online",),
 }
+
+_FAR_OFF = 2.0  # nats, where the figure ends
 
 _ABOUT: dict[Protocol, str] = {
     "rollout": "the first two thirds of each game train, the last third tests: the same people",
@@ -147,7 +153,7 @@ def figure(results: Results) -> Figure:
     """Cross-entropy of each model with its standard error, a panel for each protocol."""
     protocols = list(dict.fromkeys(protocol for _, protocol, _ in results.sums))
     models = list(dict.fromkeys(model for model, _, _ in results.sums))
-    if len(models) > 1 and "uniform" in models:  # so far off that the others could not be told apart
+    if len(models) > 1 and "uniform" in models:  # a line for all
         models.remove("uniform")
     drawing = Figure(figsize=(3 + 3 * len(protocols), 1.5 + 0.25 * len(models)), layout="constrained")
     panels = drawing.subplots(1, len(protocols), sharex=True, sharey=True, squeeze=False)[0]
@@ -160,15 +166,24 @@ def figure(results: Results) -> Figure:
         again = {m: _replanned(results, [key for key in results.sums if key[:2] == (m, protocol)]) for m in rows}
         plans = [model for model, found in again.items() if found]
         if plans:
-            heights = [float(again[model]["ce"]) for model in plans]
-            panel.plot(heights, [models.index(m) for m in plans], "D", markersize=4, mfc="none", label="re-planned")
-            panel.legend(fontsize=7)
+            anew = [float(again[model]["ce"]) for model in plans]
+            panel.plot(anew, [models.index(m) for m in plans], "D", markersize=4, mfc="none", label="re-planned")
+        for place, height in zip(places, heights, strict=True):
+            if height > _FAR_OFF:
+                panel.annotate(f"{height:.1f} →", (_FAR_OFF, place), ha="right", va="center", fontsize=8)
+        panel.axvline(math.log(NUM_ACTIONS), color="grey", linestyle=":", linewidth=1, label="uniform")
         panel.set(title=f"protocol {protocol}", xlabel="cross-entropy (nats per step)")
         panel.grid(axis="x", alpha=0.3)
     kitchens = {key.layout for key in results.rollouts}
     partly = {model for (model, _, _), sums in results.sums.items() if _tested(results, sums) != kitchens}
     panels[0].set_yticks(range(len(models)), [f"{model} *" if model in partly else model for model in models])
     panels[0].invert_yaxis()
+    found = [float(x) for panel in panels for line in panel.lines for x in line.get_xdata()]
+    panels[0].set_xlim(min(found) - 0.05, min(max(found) + 0.05, _FAR_OFF))
+    legend = {
+        label: handle for panel in panels for handle, label in zip(*panel.get_legend_handles_labels(), strict=True)
+    }
+    drawing.legend(legend.values(), legend.keys(), loc="outside lower center", ncols=len(legend), fontsize=8)
     note = "; *: not in all kitchens" if partly else ""
     drawing.suptitle(f"Predicting people's next action; bars: one standard error over pairs{note}")
     return drawing

@@ -21,7 +21,7 @@ from bsdr_torch.baselines.bpd import BPD
 from bsdr_torch.baselines.cloning import Cloning
 from bsdr_torch.baselines.frequencies import ActionFrequencies, uniform
 from bsdr_torch.baselines.ileed import ILEED
-from bsdr_torch.baselines.self_play import SelfPlay
+from bsdr_torch.baselines.self_play import SelfPlay, SelfTaught
 from bsdr_torch.data.grid_people import RolloutData, StepBatch
 from bsdr_torch.data.kitchen_people import KitchenPeople
 from bsdr_torch.errors import InputError
@@ -123,7 +123,8 @@ class TrainingCLI(LightningCLI):
             metrics = {f"test/{TAGS[measure]}": value for measure, value in own.items()}
             self.trainer.logger.log_hyperparams(options, metrics, self.trainer.global_step)
             self.trainer.logger.save()
-        return kitchen_table(scores)
+        found = kitchen_table(scores)
+        return f"{found}\n\n{earnings(model)}" if isinstance(model, SelfTaught) else found
 
 
 def _from_data(data: LightningDataModule, name: str) -> list[Any]:
@@ -159,6 +160,15 @@ def kitchen_table(scores: Mapping[str, Mapping[str, float]]) -> str:
     lines = ["Test cross-entropy, nats per step".ljust(36) + "  STAY or not   which move"]
     for name, found in scores.items():
         lines.append(f"  {name:<24}{found['ce']:>10.4f}{found['ce_stay']:>13.4f}{found['ce_moves']:>13.4f}")
+    return "\n".join(lines)
+
+
+def earnings(model: SelfTaught, games: int = 100) -> str:
+    """What pairs who learned by playing earn in a game, by kitchen, as text."""
+    lines = [f"Earned by pairs in {model.horizon} steps, {games} games"]
+    for layout in model.layouts:
+        earned = model.rewards(layout, games, torch.Generator(model.device).manual_seed(0))
+        lines.append(f"  {layout:<24}{float(earned.mean()):>10.1f} ± {float(earned.std()) / games**0.5:.1f}")
     return "\n".join(lines)
 
 

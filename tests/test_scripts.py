@@ -137,6 +137,7 @@ def test_those_who_learn_by_playing_are_trained_by_config_and_kept_for_the_table
         )
         assert code == 0, errors
         assert kind.__name__ in output
+        assert "Earned by pairs in 400 steps" in output
         assert (tmp_path / f"lightning_logs/{name}/version_0/checkpoints/last.ckpt").is_file()
         as_configured = yaml.safe_load(path.read_text())["model"]["init_args"]
         model = kind(data.specs, data.humans, data.named, **(as_configured | budget))

@@ -11,9 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from bsdr_torch.baselines.getting_to_know import Belief, Forecaster, infer, watch
-from bsdr_torch.baselines.kitchen_games import KitchenGames
 from bsdr_torch.baselines.policy_distribution import Boltzmann, PolicyDistribution, Revelation, iterate
-from bsdr_torch.baselines.ppo import Practice, play
+from bsdr_torch.baselines.ppo import Player, Practice, play
 from bsdr_torch.baselines.self_play import SOUP, SelfTaught
 from bsdr_torch.data.decisions import Decisions
 from bsdr_torch.data.kitchen_people import KitchenPeople
@@ -129,6 +128,11 @@ class BPD(SelfTaught):
         )
         return {"forecast": loss}
 
+    def who_plays(self, layout: str, count: int, generator: torch.Generator) -> tuple[Player, Tensor | None]:
+        """People drawn from the distribution."""
+        distribution = self.population(layout).distribution
+        return distribution, distribution.draw(count, generator)
+
     def progress(self, iterations: int) -> float:
         """The share that is done of what is trained now."""
         if iterations < self.before_lessons:
@@ -219,12 +223,3 @@ def sequences(batch: Decisions) -> Tensor:
     found = order.new_full((int(place.max()) + 1, int(number[-1]) + 1), -1)
     found[place, number] = order
     return found
-
-
-@torch.no_grad()
-def population_rewards(model: BPD, layout: str, count: int, generator: torch.Generator) -> Tensor:
-    """What pairs of people drawn from the distribution earn in whole games, `[count]`."""
-    distribution = model.population(layout).distribution
-    games = KitchenGames(model.layout(layout), count, model.horizon)
-    play(games, distribution, model.horizon, generator, distribution.draw(2 * count, generator))
-    return games.finished()

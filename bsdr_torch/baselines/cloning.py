@@ -5,11 +5,13 @@ The same network without the kitchen is *habit alone*.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from lightning.pytorch.utilities.types import OptimizerLRSchedulerConfig
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import nll_loss
 
 from bsdr_torch.data.decisions import Decisions
@@ -17,6 +19,7 @@ from bsdr_torch.kitchens.habit import encode_history, history_width, turn_histor
 from bsdr_torch.kitchens.networks import multilayer_perceptron, one_hot_if_known
 from bsdr_torch.kitchens.outlook import NUM_FEATURES
 from bsdr_torch.kitchens.predicting import KitchenPredictor
+from bsdr_torch.rationality import POPULATION
 from bsdr_torch.worlds.overcooked import NUM_ACTIONS, NUM_SYMMETRIES, encode_features, permute_features, turn_actions
 
 
@@ -74,15 +77,7 @@ class Cloning(KitchenPredictor):
 
     def log_probs(self, inputs: Inputs) -> Tensor:
         """log P(action), `[N, 6]`; if symmetric, the mean of the probabilities in all turned kitchens."""
-        if not self.symmetric:
-            return self._forward(inputs)
-        turned = []
-        for symmetry in range(NUM_SYMMETRIES):
-            there = self._forward(turn_inputs(inputs, torch.full_like(inputs.humans, symmetry)))
-            # What the action here is called there: the value at each action is that at its image.
-            images = turn_actions(torch.arange(NUM_ACTIONS, device=there.device), symmetry)
-            turned.append(there[:, images])
-        return torch.stack(turned).logsumexp(0) - torch.tensor(NUM_SYMMETRIES).log()
+        return mean_of_turned([self._forward(there) for there in turned(inputs, self.symmetric)])
 
     def training_step(self, batch: Decisions) -> Tensor:
         """Cross-entropy of a batch, in nats per step."""
@@ -100,12 +95,68 @@ class Cloning(KitchenPredictor):
         schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
-    def _forward(self, inputs: Inputs) -> Tensor:
+    def flat(self, inputs: Inputs) -> Tensor:
+        """The input of the network, `[N, ..]`; who acts comes last."""
         seen = [inputs.flat(len(self.named))]
         if self.identity:
             seen += [one_hot_if_known(inputs.humans, len(self.humans))]
-        logits: Tensor = self.network(torch.cat(seen, 1))
+        return torch.cat(seen, 1)
+
+    def _forward(self, inputs: Inputs) -> Tensor:
+        logits: Tensor = self.network(self.flat(inputs))
         return logits.log_softmax(1)
+
+
+class AdaptableCloning:
+    """Cloning of known people, in the form that `newcomers` asks for: a person is what they add to the first layer."""
+
+    def __init__(self, model: Cloning) -> None:
+        self.model = model.eval()
+        first = model.network[0]
+        assert isinstance(first, nn.Linear)
+        self._first, self._rest = first, model.network[1:]
+
+    def action_log_probs(self, batch: Decisions) -> Tensor:
+        """log P(action) at each decision, `[N, 6]`."""
+        return self.model.action_log_probs(batch)
+
+    @torch.no_grad()
+    def how_people_differ(self) -> Tensor:
+        """D `[people trained on, hidden[0]]`; the population is where nothing is added."""
+        people = self._first.weight.T[-len(self.model.humans) :]
+        rows = [self.model.humans.index(human) for human in self.model.trained_on]
+        return people[rows] / math.sqrt(len(rows))
+
+    @torch.no_grad()
+    def evidence(self, batch: Decisions) -> tuple[Tensor]:
+        """The first layer before anybody adds to it, in all turned kitchens, `[N, symmetries, hidden[0]]`."""
+        anybody = batch._replace(humans=torch.full_like(batch.humans, POPULATION))
+        inputs = self.model.encode(anybody)
+        return (
+            torch.stack([self._first(self.model.flat(there)) for there in turned(inputs, self.model.symmetric)], 1),
+        )
+
+    def log_probs_of(self, evidence: Sequence[Tensor], shift: Tensor, fitting: bool = False) -> Tensor:
+        """log P(action) `[N, 6]` if `shift` is added to the first layer; for a fit, in the kitchen as it is."""
+        (first,) = evidence
+        views = first[:, :1] if fitting else first
+        return mean_of_turned(list(self._rest(views + shift).log_softmax(-1).unbind(1)))
+
+
+def turned(inputs: Inputs, symmetric: bool) -> Iterator[Inputs]:
+    """The same decisions in all turned kitchens, or as they are if turned kitchens are not to count."""
+    for symmetry in range(NUM_SYMMETRIES if symmetric else 1):
+        yield turn_inputs(inputs, torch.full_like(inputs.humans, symmetry))
+
+
+def mean_of_turned(log_probs: Sequence[Tensor]) -> Tensor:
+    """The mean of the probabilities in some turned kitchens, by the actions here, `[N, 6]`."""
+    here = []
+    for symmetry, there in enumerate(log_probs):
+        # What the action here is called there: the value at each action is that at its image.
+        images = turn_actions(torch.arange(NUM_ACTIONS, device=there.device), symmetry)
+        here.append(there[:, images])
+    return torch.stack(here).logsumexp(0) - math.log(len(here))
 
 
 class Inputs(NamedTuple):

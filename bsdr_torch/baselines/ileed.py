@@ -20,14 +20,15 @@ from lightning.pytorch.utilities.types import OptimizerLRSchedulerConfig
 from torch import Tensor, nn
 from torch.nn.functional import logsigmoid, nll_loss
 
-from bsdr_torch.baselines.cloning import Inputs, turn_inputs
+from bsdr_torch.baselines.cloning import Inputs, mean_of_turned, turn_inputs, turned
 from bsdr_torch.data.decisions import Decisions
 from bsdr_torch.kitchens.habit import history_width
 from bsdr_torch.kitchens.networks import multilayer_perceptron
+from bsdr_torch.kitchens.newcomers import Memory
 from bsdr_torch.kitchens.outlook import NUM_FEATURES
 from bsdr_torch.kitchens.predicting import KitchenPredictor
 from bsdr_torch.rationality import POPULATION
-from bsdr_torch.worlds.overcooked import NUM_ACTIONS, NUM_SYMMETRIES, encode_features, turn_actions
+from bsdr_torch.worlds.overcooked import NUM_ACTIONS, NUM_SYMMETRIES, encode_features
 
 # Of the prior of somebody new: 1 takes the spread of people in training at its word.
 STRENGTH = 1.0
@@ -101,16 +102,8 @@ class ILEED(KitchenPredictor):
 
     def shared(self, batch: Decisions) -> Shared:
         """What does not depend on who decides."""
-        inputs = self._encode(batch)
-        if not self.symmetric:
-            return self._forward(inputs)
-        found = []
-        for symmetry in range(NUM_SYMMETRIES):
-            there = self._forward(turn_inputs(inputs, torch.full_like(inputs.humans, symmetry)))
-            # What the action here is called there: the value at each action is that at its image.
-            images = turn_actions(torch.arange(NUM_ACTIONS, device=self.device), symmetry)
-            found.append(Shared(there.log_policy[:, images], there.embedding))
-        log_policy = torch.stack([each.log_policy for each in found]).logsumexp(0) - math.log(NUM_SYMMETRIES)
+        found = [self._forward(there) for there in turned(self._encode(batch), self.symmetric)]
+        log_policy = mean_of_turned([each.log_policy for each in found])
         return Shared(log_policy, torch.stack([each.embedding for each in found]).mean(0))
 
     @property
@@ -191,30 +184,22 @@ class ILEED(KitchenPredictor):
 class OnlineILEED:
     """ILEED that gets to know people it never saw while they play; of those in training it knows omega already.
 
-    It remembers the decisions that it was asked about, and predicts each with an omega that is fitted to those of the
-    same person in the same game before it. Games are asked about in the order of time, in as many batches as one likes;
-    who asks about a time again takes back all that came after.
+    It remembers the decisions that it was asked about (see `Memory`), and predicts each with an omega that is fitted to
+    those of the same person in the same game before it.
     """
 
     def __init__(self, model: ILEED, stretch: int = STRETCH, strength: float = STRENGTH) -> None:
         self.model, self.stretch, self.strength = model.eval(), stretch, strength
-        self._remembered: dict[int, Evidence] = {}
+        self._memory = Memory()
 
     @torch.no_grad()
     def action_log_probs(self, batch: Decisions) -> Tensor:
         """log P(action) at each decision, `[N, 6]`."""
         shared = self.model.shared(batch)
         omega = self.model._omega_of(batch.humans)
-        new = batch.humans == POPULATION
-        for rollout in torch.unique(batch.rollouts[new]).tolist():
-            rows = (new & (batch.rollouts == rollout)).nonzero()[:, 0]
-            rows = rows[batch.times[rows].argsort()]
-            now = gather_evidence(Shared(*(part[rows] for part in shared)), batch.actions[rows], batch.times[rows])
-            seen = now
-            if rollout in self._remembered:
-                seen = self._remembered[rollout].before(int(now.times[0])).joined(now)
-            self._remembered[rollout] = seen
-            place = torch.arange(len(seen.times) - len(rows), len(seen.times), device=rows.device)
+        for rows, parts in self._memory.newcomers(batch, *gather_evidence(shared, batch.actions)):
+            seen = Evidence(*parts)
+            place = torch.arange(len(seen.log_odds), device=rows.device)[-len(rows) :]
             omega[rows] = self.model.omega_as_seen(seen, self.stretch, self.strength)[place // self.stretch]
         return mixture_log_probs(shared.log_policy, (shared.embedding * omega).sum(1))
 
@@ -232,26 +217,16 @@ class Evidence(NamedTuple):
     Attributes:
         log_odds: `[L]`, of the action taken, if one follows the policy against if one avoids it.
         embedding: `[L, E]`, f(s).
-        times: `[L]`, the recorded time step.
     """
 
     log_odds: Tensor
     embedding: Tensor
-    times: Tensor
-
-    def before(self, time: int) -> Evidence:
-        """What was there before a time."""
-        return Evidence(*(part[self.times < time] for part in self))
-
-    def joined(self, later: Evidence) -> Evidence:
-        """This and what was seen later."""
-        return Evidence(*(torch.cat(pair) for pair in zip(self, later, strict=True)))
 
 
-def gather_evidence(shared: Shared, actions: Tensor, times: Tensor) -> Evidence:
+def gather_evidence(shared: Shared, actions: Tensor) -> Evidence:
     """What decisions say of the person who made them, from what ILEED says of them and the actions `[L]` taken."""
     log_odds = shared.log_policy - _log_avoids(shared.log_policy)
-    return Evidence(log_odds.gather(1, actions[:, None]).squeeze(1), shared.embedding, times)
+    return Evidence(log_odds.gather(1, actions[:, None]).squeeze(1), shared.embedding)
 
 
 def _log_avoids(log_policy: Tensor) -> Tensor:

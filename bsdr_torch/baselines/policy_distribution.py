@@ -165,7 +165,7 @@ def iterate(
         latents: `[R, D]`, who plays; changed as games end.
         practice: how; `window` steps reveal a policy.
         generator: of actions and z.
-        share: of the KL that counts.
+        share: of the KL that counts. If none does, what a window reveals is neither learned nor returned.
     """
     inverse_beta = share * distribution.boltzmann.inverse_beta
 
@@ -190,6 +190,8 @@ def iterate(
         revelation.requires_grad_(True)
         return inverse_beta / scale * divergence
 
+    if not share:
+        return improve(distribution, fragment, optimizers[0], practice, generator)
     revealed = revelations(revelation, fragment, practice.window)
     paid = fragment._replace(rewards=fragment.rewards - inverse_beta * revealed)
     found = improve(distribution, paid, optimizers[0], practice, generator, penalty)

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn.functional import nll_loss
 
 from bsdr_torch.baselines.kitchen_games import KitchenGames
-from bsdr_torch.baselines.ppo import Practice, improve, play
+from bsdr_torch.baselines.ppo import Player, Practice, improve, play
 from bsdr_torch.data.arrow_files import write_files
 from bsdr_torch.data.decisions import Decisions
 from bsdr_torch.data.kitchen_people import KitchenPeople
@@ -88,6 +88,18 @@ class SelfTaught(KitchenPredictor):
         self, layout: Layout, optimizers: list[torch.optim.Optimizer], practice: Practice, generator: torch.Generator
     ) -> dict[str, float]:
         """Plays and learns for one iteration; returns what happened, by name."""
+
+    @abstractmethod
+    def who_plays(self, layout: str, count: int, generator: torch.Generator) -> tuple[Player, Tensor | None]:
+        """Who plays in a kitchen, and what each of so many is given, `[count, D]`."""
+
+    @torch.no_grad()
+    def rewards(self, layout: str, count: int, generator: torch.Generator) -> Tensor:
+        """What pairs earn in so many whole games, `[count]`."""
+        games = KitchenGames(self.layout(layout), count, self.horizon, device=self.device)
+        player, given = self.who_plays(layout, 2 * count, generator)
+        play(games, player, self.horizon, generator, given)
+        return games.finished()
 
     def begin(self, seed: int) -> None:
         """Has new players in all kitchens; those of a kitchen do not depend on which others there are."""
@@ -230,16 +242,17 @@ class SelfPlay(SelfTaught):
     def logits(self, batch: Decisions) -> Tensor:
         """What the player of the kitchen would do, `[N, 6]`."""
         seen = encode_features(self.layout(batch.layout), batch.states, batch.seats)
-        agent = self.players[batch.layout]
-        assert isinstance(agent, Agent)
-        return agent.logits(seen, seen[:, :0])
+        return self._agent(batch.layout).logits(seen, seen[:, :0])
+
+    def who_plays(self, layout: str, count: int, generator: torch.Generator) -> tuple[Player, Tensor | None]:
+        """The same player in all seats."""
+        return self._agent(layout), None
 
     def practise_once(
         self, layout: Layout, optimizers: list[torch.optim.Optimizer], practice: Practice, generator: torch.Generator
     ) -> dict[str, float]:
         """Plays and learns for one iteration."""
-        agent = self.players[layout.name]
-        assert isinstance(agent, Agent)
+        agent = self._agent(layout.name)
         fragment = play(self.games(layout), agent, practice.steps, generator)
         return improve(agent, fragment, optimizers[0], practice, generator)
 
@@ -258,6 +271,11 @@ class SelfPlay(SelfTaught):
         """Fits the temperature to the player as it is now."""
         if self.tempered and not self.trainer.sanity_checking:
             self.fit_temperature(self.trainer.datamodule)  # type: ignore[attr-defined]  # checked by setup
+
+    def _agent(self, layout: str) -> Agent:
+        found = self.players[layout]
+        assert isinstance(found, Agent)
+        return found
 
 
 class Agent(nn.Module):
@@ -280,16 +298,6 @@ class Agent(nn.Module):
         """What is still to be earned, `[...]`."""
         found: Tensor = self.critic(torch.cat([observations, clock[..., None]], -1))
         return found.squeeze(-1) * SOUP
-
-
-@torch.no_grad()
-def self_play_rewards(model: SelfPlay, layout: str, count: int, generator: torch.Generator) -> Tensor:
-    """What pairs of the same player earn in whole games, `[count]`."""
-    agent = model.players[layout]
-    assert isinstance(agent, Agent)
-    games = KitchenGames(model.layout(layout), count, model.horizon)
-    play(games, agent, model.horizon, generator)
-    return games.finished()
 
 
 Taught = TypeVar("Taught", bound=SelfTaught)

@@ -26,7 +26,7 @@ from bsdr_torch.data.prepare import prepare
 from bsdr_torch.evaluation import kitchen_mean, standard_error
 from bsdr_torch.experiments.reporting import NAMES, STYLES, Finding, bullets, chosen, table, values_of, write_report
 from bsdr_torch.experiments.running import Record, Run, run_cases
-from bsdr_torch.kitchens.adapting import Evidence, fit_person, gather_evidence, log_probs, person
+from bsdr_torch.kitchens.adapting import fit_person, gather_evidence, log_probs, person
 from bsdr_torch.kitchens.kitchen_model import KitchenModel
 from bsdr_torch.metrics import KitchenScores, rollout_measures
 
@@ -99,20 +99,17 @@ def adapted(model: Predicts, game: Decisions) -> dict[int, Tensor]:
 
 def _with_person(model: KitchenModel, game: Decisions) -> dict[int, Tensor]:
     evidence = gather_evidence(model, game)
-    late = Evidence(*(part[LONGEST:] for part in evidence))
+    late = evidence.some(slice(LONGEST, None))
     found = {}
     for seen in SEEN:
-        somebody = person(model, None)
-        if seen:
-            with torch.enable_grad():
-                somebody = fit_person(model, Evidence(*(part[:seen] for part in evidence)))
+        somebody = fit_person(model, evidence.some(slice(seen))) if seen else person(model, None)
         found[seen] = log_probs(model, late, somebody)
     return found
 
 
 def _with_omega(model: ILEED, game: Decisions) -> dict[int, Tensor]:
     shared = model.shared(game)
-    evidence = ileed.gather_evidence(shared, game.actions, game.times)
+    evidence = ileed.gather_evidence(shared, game.actions)
     omega = model.omega_as_seen(ileed.Evidence(*(part[:LONGEST] for part in evidence)), stretch=_STRETCH)
     late = ileed.Shared(*(part[LONGEST:] for part in shared))
     return {seen: ileed.mixture_log_probs(late.log_policy, late.embedding @ omega[seen // _STRETCH]) for seen in SEEN}

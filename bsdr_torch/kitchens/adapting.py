@@ -1,35 +1,26 @@
 """Getting to know somebody new: only what is theirs is fitted to the steps seen of them, all else stays as it is.
 
-A person is a vector p: the weights of their rationality (theta_beta), in which way their plans differ (e), and what
-they add to the first layer of habit (h). Those of the people in training show how people differ: somebody new is
-
-    p = p_population + z D,    z ~ N(0, I / strength)
-
-where D^T D is the covariance of people around the population: what is rare among people needs much evidence, and what
-goes together in them is learned together. z is fitted by maximum a posteriori. Whatever does not depend on z is
-computed once for each step.
+A person is a vector: the weights of their rationality (theta_beta), in which way their plans differ (e), and what they
+add to the first layer of habit (h). `newcomers` says how it is fitted.
 """
 
 from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import nll_loss
 
 from bsdr_torch.data.decisions import Decisions
 from bsdr_torch.errors import InputError
 from bsdr_torch.kitchens.habit import Begun
 from bsdr_torch.kitchens.kitchen_model import KitchenModel
+from bsdr_torch.kitchens.newcomers import fit_newcomer
 from bsdr_torch.kitchens.outlook import outlook
 from bsdr_torch.kitchens.planning import action_values, choice_log_probs
-
-# Of the prior: 1 takes the spread of people in training at its word. On the validation people of the 2019 games (their
-# steps after the first 400 of a game) it was best after 50 steps seen, and near the best after 100 and 400.
-STRENGTH = 1.0
 
 
 class Person(NamedTuple):
@@ -65,6 +56,10 @@ class Evidence(NamedTuple):
     log_attention: Tensor
     symmetry: Tensor
 
+    def some(self, steps: slice) -> Evidence:
+        """Some of the decisions."""
+        return Evidence(*(part[steps] for part in self))
+
     def joined(self, later: Evidence) -> Evidence:
         """This and what was seen later."""
         return Evidence(*(torch.cat(pair) for pair in zip(self, later, strict=True)))
@@ -82,23 +77,35 @@ def gather_evidence(model: KitchenModel, steps: Decisions) -> Evidence:
     return Evidence(steps.actions, ahead.no_op, futures, *begun)
 
 
-def fit_person(model: KitchenModel, evidence: Evidence, strength: float = STRENGTH) -> Person:
+def fit_person(model: KitchenModel, evidence: Evidence) -> Person:
     """The person who most likely made these decisions, in view of how people differ; some tenths of a second."""
-    start = person(model, None)
     directions = how_people_differ(model)
-    z = torch.zeros(len(directions), device=directions.device, requires_grad=True)
-    optimizer = torch.optim.LBFGS([z], max_iter=40, line_search_fn="strong_wolfe")
+    z = fit_newcomer(AdaptableKitchenModel(model), evidence, evidence.actions, directions)
+    return _shifted(person(model, None), z @ directions)
 
-    def loss() -> Tensor:
-        optimizer.zero_grad()
-        somebody = _shifted(start, z @ directions)
-        found = nll_loss(log_probs(model, evidence, somebody), evidence.actions, reduction="sum")
-        found = found + strength / 2 * z.square().sum()
-        z.grad = torch.autograd.grad(found, z)[0]  # of nothing else: the model is not touched
-        return found
 
-    optimizer.step(loss)  # type: ignore[no-untyped-call]  # torch has no types here
-    return _shifted(start, (z @ directions).detach())
+class AdaptableKitchenModel:
+    """A `KitchenModel` in the form that `newcomers` asks for."""
+
+    def __init__(self, model: KitchenModel) -> None:
+        self.model = model.eval()
+        self._anybody = person(model, None)
+
+    def action_log_probs(self, batch: Decisions) -> Tensor:
+        """log P(action) at each decision, `[N, 6]`."""
+        return self.model.action_log_probs(batch)
+
+    def how_people_differ(self) -> Tensor:
+        """D `[people trained on, all numbers of a person]`."""
+        return how_people_differ(self.model)
+
+    def evidence(self, batch: Decisions) -> Evidence:
+        """See `gather_evidence`."""
+        return gather_evidence(self.model, batch)
+
+    def log_probs_of(self, evidence: Sequence[Tensor], shift: Tensor, fitting: bool = False) -> Tensor:
+        """log P(action) `[N, 6]` by somebody who differs from the population by `shift`."""
+        return log_probs(self.model, Evidence(*evidence), _shifted(self._anybody, shift))
 
 
 def log_probs(model: KitchenModel, evidence: Evidence, somebody: Person) -> Tensor:

@@ -141,7 +141,7 @@ def test_omega_of_somebody_new_is_the_maximum_of_the_posterior(newcomers: Demons
     steps = newcomers.everything
     rows = (steps.rollouts == 0).nonzero()[:, 0]
     shared = model.shared(Decisions(KITCHEN, *(column[rows] for column in steps[1:])))
-    omega = model.omega_as_seen(gather_evidence(shared, steps.actions[rows], steps.times[rows]), stretch=100)
+    omega = model.omega_as_seen(gather_evidence(shared, steps.actions[rows]), stretch=100)
     assert torch.equal(omega[0], model.mean_omega)
     people = model.omega.double()
     prior = torch.distributions.MultivariateNormal(people.mean(0), people.T.cov(correction=0))

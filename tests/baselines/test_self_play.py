@@ -8,7 +8,7 @@ import torch
 
 from bsdr_torch.baselines.joint_optimum import best_rewards
 from bsdr_torch.baselines.kitchen_games import KitchenGames
-from bsdr_torch.baselines.self_play import Agent, SelfPlay, self_play_rewards, teach
+from bsdr_torch.baselines.self_play import Agent, SelfPlay, teach
 from bsdr_torch.data.kitchen_people import KitchenPeople
 from bsdr_torch.data.prepared import layout_to_json
 from bsdr_torch.predictor import Predictor
@@ -33,8 +33,8 @@ def test_two_copies_learn_to_earn_most_of_the_joint_optimum(tiny_kitchen: Layout
     practice = {"steps": 25, "learning_rate": 3e-3, "batch_size": 800, "epochs": 3, "entropy": 0.02}
     model = SelfPlay([layout_to_json(tiny_kitchen)], [], [], [64], 60, 64, horizon, 1.0, practice)
     generator = torch.Generator().manual_seed(0)
-    before = self_play_rewards(model, tiny_kitchen.name, 32, generator).mean()
-    after = self_play_rewards(teach(model, 0), tiny_kitchen.name, 32, generator).mean()
+    before = model.rewards(tiny_kitchen.name, 32, generator).mean()
+    after = teach(model, 0).rewards(tiny_kitchen.name, 32, generator).mean()
     assert float(before) < 0.1 * best
     assert 0.5 * best < float(after) <= best
 

@@ -222,7 +222,7 @@ def _permute(values: Tensor, symmetry: int | Tensor, names: tuple[str, ...], wha
         )
     turned = values.clone(memory_format=torch.contiguous_format)
     span, places = _moved(names, values.device)  # the other numbers stay where they are, and gathering is slow
-    index = places.index_select(0, symmetry.reshape(-1).long()).view(*symmetry.shape, -1)
+    index = places.index_select(0, symmetry.reshape(-1).long()).view(*symmetry.shape, places.shape[1])
     turned[..., span] = values[..., span].gather(-1, index)
     return turned
 
