@@ -44,6 +44,11 @@ def findings(records: Sequence[Record]) -> list[Finding]:
     for other, words in (("random", "a random reward"), ("clone", "another clone in the player's place")):
         gap = _difference(chosen(here, model="bsdr"), chosen(records, model=other), "soups")
         found.append(Finding(_soups(gap, "BSDR's reward", words)))
+    gap = _difference(chosen(records, model="clone"), chosen(records, model="people"), "soups")
+    words = gap.sentence(
+        "soups served by two clones", "those of the people they are cloned from", "are more than", "are fewer than", 2
+    )
+    found.append(Finding(f"the partner: {words}"))
     for where, some in (("in the kitchen it was learned in", here), ("in the other kitchens", elsewhere)):
         for other in ("br", "br_per_human", "irleed"):
             gap = HalvesDifference(chosen(some, model="bsdr"), chosen(some, model=other), "soups")
@@ -235,8 +240,8 @@ half's games, is compared with the soups that were served in them, by rank corre
 
 Numbers are means over halves, with the {CONFIDENCE:.0%} interval for all people (delete-half jackknife: Student's, \
 with the spread over halves as standard error; what halves have in common makes their number no evidence; as fewer \
-than half of all people teach, it is rather too wide than too narrow). Differences are paired by half. No sentence \
-below claims a difference whose interval contains zero.
+than half of all people teach, it is rather too wide than too narrow). Differences are paired by half, and p is \
+Student's with the same standard error. No sentence below claims a difference whose interval contains zero.
 
 ## What was found
 
