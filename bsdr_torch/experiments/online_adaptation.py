@@ -220,7 +220,7 @@ def _in_words(difference: float, error: float) -> str:
 def adaptation_figure(records: list[Record]) -> Figure:
     """Cross-entropy against the number of steps seen, a panel for each comparison."""
     every = comparisons(records)
-    figure = Figure(figsize=(0.5 + 5 * len(every), 4), layout="constrained")
+    figure = Figure(figsize=(0.5 + 5 * len(every), 4.3), layout="constrained")
     for axis, comparison in zip(figure.subplots(1, len(every), squeeze=False)[0], every, strict=True):
         for model in comparison.models:
             levels = [comparison.level(model, seen)[0] for seen in SEEN]
@@ -233,7 +233,8 @@ def adaptation_figure(records: list[Record]) -> Figure:
         axis.set(xlabel="steps seen of a new person", ylabel="cross-entropy (nats per step)")
         axis.set_title(", ".join(comparison.kitchens) if comparison.where else "all kitchens", fontsize=10)
         axis.grid(alpha=0.3)
-        axis.legend(frameon=False)
+    legend = figure.axes[-1].get_legend_handles_labels()  # the last comparison is between all models
+    figure.legend(*legend, loc="outside lower center", ncols=len(legend[0]), frameon=False)
     figure.suptitle(f"People never seen before, their steps after {LONGEST}")
     return figure
 
