@@ -43,6 +43,7 @@ _SUMMARY = {
 }
 
 _FAR_OFF = 2.0  # nats, where the figure ends
+_ONLINE = "-online"  # the end of the names of those who get to know new people
 
 _ABOUT: dict[Protocol, str] = {
     "rollout": "the first two thirds of each game train, the last third tests: the same people",
@@ -251,12 +252,15 @@ def _differences(results: Results, contenders: Mapping[str, Contender], protocol
         return []
     again = {model: _replanned_losses(results, model, protocol) for model in planners}
     level = {model: float(_scores(results, _mean(s))["ce"]) for model, s in _by_model(results, protocol).items()}
-    cloning = [model for model in losses if model.startswith("cloning")]
+    online = [model for model in losses if model.endswith(_ONLINE)]  # they know more, and compare with one another
+    cloning = [model for model in losses if model.startswith("cloning") and model not in online]
     pairs: list[tuple[str, Tensor, str]] = []
     if cloning:
         best = min(cloning, key=lambda model: level[model])
         pairs += [(model, losses[model], best) for model in planners]
         pairs += [(f"{model}, re-planned", again[model], best) for model in planners]
+    knowing = [model for model in online if model.removesuffix(_ONLINE) in planners]
+    pairs += [(model, losses[model], other) for model in knowing for other in online if other not in knowing]
     pairs += [(model, losses[model], simpler) for place, model in enumerate(planners) for simpler in planners[:place]]
     kitchens = list(dict.fromkeys(key.layout for key in results.rollouts))
     lines = ["| model | less | all | " + " | ".join(kitchens) + " |", "|---|---|" + "---:|" * (len(kitchens) + 1)]
