@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,12 +18,12 @@ from bsdr_torch.kitchens.kitchen_model import KitchenModel
 from bsdr_torch.kitchens.predicting import KitchenPredictor
 from bsdr_torch.kitchens.predictor_in_kitchens import PredictorInKitchens
 
-DECISIONS = 8192  # of each kitchen, as they follow one another in games
+DECISIONS = 32768  # of each kitchen at most, as they follow one another in games
 SEEN = 400
 
 
 def benchmark(quick: bool = False, folder: Path | str | None = None) -> Iterator[Record]:
-    """Decisions per minute in all kitchens of 2019, on one thread; and the time it takes to adapt to a person.
+    """Decisions per minute in all kitchens of 2019, on one thread and on all, and how long it takes to adapt to a person.
 
     Args:
         quick: measure little, to see that it works.
@@ -40,6 +41,9 @@ def benchmark(quick: bool = False, folder: Path | str | None = None) -> Iterator
         people = data.specs, data.humans, data.named
         planner, cloning = KitchenModel(*people), Cloning(*people, hidden=[256, 256], history=8, identity=True)
         yield from _speed("KitchenModel", planner, data, quick)
+        torch.set_num_threads(threads)
+        yield _on_all_threads(planner, data, quick)
+        torch.set_num_threads(1)
         yield from _speed("Cloning", cloning, data, quick)
         yield _adapting(planner, data, quick)
     finally:
@@ -48,7 +52,7 @@ def benchmark(quick: bool = False, folder: Path | str | None = None) -> Iterator
 
 def number_of_records(quick: bool = False) -> int:
     """How many records `benchmark` yields."""
-    return 5
+    return 6
 
 
 def _speed(name: str, model: KitchenPredictor, data: KitchenPeople, quick: bool) -> Iterator[Record]:
@@ -72,6 +76,20 @@ def _speed(name: str, model: KitchenPredictor, data: KitchenPeople, quick: bool)
     yield Record(f"{name}_states_per_minute", 60 / together, "states/min", what)
     against = f"a state at a time, {alone * 1e3:.3g} ms each; in batches {together * 1e6:.3g} us"
     yield Record(f"{name}_vs_one_by_one", alone / together, "x", against)
+
+
+def _on_all_threads(model: KitchenModel, data: KitchenPeople, quick: bool) -> Record:
+    predictor = PredictorInKitchens(model)
+    kitchens = [steps.some(slice(64 if quick else DECISIONS)) for steps in data.steps("train").values()]
+    times = []
+    for _ in range(1 if quick else 3):
+        start = time.perf_counter()
+        for steps in kitchens:
+            predictor.predict_decisions(steps)
+        times.append(time.perf_counter() - start)
+    what = f"{torch.get_num_threads()} threads, by the clock, the same decisions"
+    rate = 60 * sum(len(steps.seats) for steps in kitchens) / min(times)
+    return Record("KitchenModel_states_per_minute_all_threads", rate, "states/min", what)
 
 
 def _adapting(model: KitchenModel, data: KitchenPeople, quick: bool) -> Record:

@@ -56,7 +56,7 @@ _REWARD_GROUPS: dict[str, tuple[str, ...]] = {
 }
 _SITUATIONS_EACH = 512  # in a made-up kitchen
 _SETTLING_BATCHES, _SETTLING_STEPS = 20, 150  # at the end of each epoch
-_ROWS_AT_ONCE = 1024
+_ROWS_AT_ONCE = 4096
 _WARM_UP = 0.1  # the share of the training in which the learning rate rises
 _HABIT_MEMORY = 0.98  # of the running mean of habits that plans are made with
 

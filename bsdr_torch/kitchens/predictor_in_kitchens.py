@@ -23,7 +23,7 @@ from bsdr_torch.predictor import PredictedFile, Predictor
 from bsdr_torch.rationality import POPULATION
 from bsdr_torch.worlds.overcooked import ACTIONS, Layout, check_states, from_overcooked, from_records
 
-ROWS_AT_ONCE = 16384  # the more, the more of what may come next is shared
+ROWS_AT_ONCE = 32768  # the more, the more of what may come next is shared
 
 States = Tensor | Mapping[str, Any] | str | Sequence[Any]
 """One or many: packed, `[N, W]` or `[W]`; records of a data set, dicts or their JSON text; or OvercookedStates."""

@@ -10,6 +10,7 @@ def test_every_promised_record_is_measured(prepared_2019: Path) -> None:
     assert [record.name for record in records] == [
         "KitchenModel_states_per_minute",
         "KitchenModel_vs_one_by_one",
+        "KitchenModel_states_per_minute_all_threads",
         "Cloning_states_per_minute",
         "Cloning_vs_one_by_one",
         "adapt",
