@@ -23,7 +23,7 @@ SEEN = 400
 
 
 def benchmark(quick: bool = False, folder: Path | str | None = None) -> Iterator[Record]:
-    """Decisions per minute in all kitchens of 2019, on one thread and on all, and how long it takes to adapt to a person.
+    """Decisions per minute in all kitchens of 2019, on one thread and on all; and how long it takes to adapt.
 
     Args:
         quick: measure little, to see that it works.
