@@ -20,6 +20,7 @@ from torch.nn.functional import nll_loss
 
 from bsdr_torch.data.decisions import Decisions
 from bsdr_torch.rationality import POPULATION
+from bsdr_torch.worlds.overcooked import NUM_ACTIONS
 
 # Of the prior: 1 takes the spread of people in training at its word. On the validation people of the 2019 games (their
 # steps after the first 400 of a game) it was best for BSDR after 50 steps seen, and near the best after 100 and 400.
@@ -92,7 +93,9 @@ class GettingToKnow:
     @torch.no_grad()
     def action_log_probs(self, batch: Decisions) -> Tensor:
         """log P(action) at each decision, `[N, 6]`."""
-        found, directions = self.model.action_log_probs(batch), self.model.how_people_differ()
+        directions, known = self.model.how_people_differ(), batch.humans != POPULATION
+        found = directions.new_empty((len(batch.actions), NUM_ACTIONS))
+        found[known] = self.model.action_log_probs(batch.some(known))
         for rows, (actions, *evidence) in self._memory.newcomers(batch, batch.actions, *self.model.evidence(batch)):
             z, game = None, []
             for first in range(0, len(actions), self.stretch):
