@@ -57,24 +57,16 @@ def findings(records: Sequence[Record]) -> list[Finding]:
     found = []
     for model in ("bsdr", "br_per_human"):
         here, name = chosen(exact, model=model), NAMES[model]
-        gap = _difference(here, "own", "population")
-        words = gap.sentence(
+        words = _lower_or_higher(
+            _difference(here, "own", "population"),
             f"the cross-entropy, in a new kitchen, of {name} with a person's own beta",
             "that with the population's",
-            "is higher than",
-            "is lower than",
-            4,
-            UNIT,
         )
         found.append(Finding(f"exact plans: {words}"))
-        gap = _difference(here, "own", "another")
-        words = gap.sentence(
+        words = _lower_or_higher(
+            _difference(here, "own", "another"),
             f"the cross-entropy of {name} with a person's own beta",
             "that with another person's",
-            "is higher than",
-            "is lower than",
-            4,
-            UNIT,
         )
         found.append(Finding(f"exact plans: {words}"))
         saved = _difference(here, "population", "another")
@@ -85,37 +77,20 @@ def findings(records: Sequence[Record]) -> list[Finding]:
     own = chosen(exact, whose="own")
     for other in ("br_per_human", "bsdr_aggregate", "br"):
         gap = Difference(chosen(own, model="bsdr"), chosen(own, model=other), "cross_entropy", "pair")
-        words = gap.sentence(
-            "the cross-entropy of BSDR with own theta_beta",
-            f"that of {NAMES[other]}",
-            "is higher than",
-            "is lower than",
-            4,
-            UNIT,
-        )
+        words = _lower_or_higher(gap, "the cross-entropy of BSDR with own theta_beta", f"that of {NAMES[other]}")
         found.append(Finding(f"exact plans: {words}"))
     for planner in values_of(network, "planner"):
         here = chosen(network, planner=planner)
-        for whose in ("own", "own plans", "own habits"):
-            gap = _difference(here, whose, "population")
-            words = gap.sentence(
-                f"the cross-entropy with {WHOSE[whose]}",
-                "that with all of the population's",
-                "is higher than",
-                "is lower than",
-                4,
-                UNIT,
+        for whose, against, named in (
+            ("own", "population", "all of the population's"),
+            ("own plans", "population", "all of the population's"),
+            ("own habits", "population", "all of the population's"),
+            ("own", "another", "another person's"),
+        ):
+            words = _lower_or_higher(
+                _difference(here, whose, against), f"the cross-entropy with {WHOSE[whose]}", f"that with {named}"
             )
             found.append(Finding(f"KitchenModel, {planner}: {words}", headline=planner == "planned anew"))
-        words = _difference(here, "own", "another").sentence(
-            "the cross-entropy with the person's own",
-            "that with another person's",
-            "is higher than",
-            "is lower than",
-            4,
-            UNIT,
-        )
-        found.append(Finding(f"KitchenModel, {planner}: {words}", headline=planner == "planned anew"))
         for whose in ("another", "another's plans"):
             saved = _difference(here, "population", whose)
             words = control_sentence(
@@ -125,6 +100,10 @@ def findings(records: Sequence[Record]) -> list[Finding]:
                 Finding(f"KitchenModel, {planner}: {words}", headline=(whose, planner) == ("another", "planned anew"))
             )
     return found
+
+
+def _lower_or_higher(gap: Difference, what: str, other: str) -> str:
+    return gap.sentence(what, other, "is higher than", "is lower than", 4, UNIT)
 
 
 def gains_figure(records: Sequence[Record]) -> Figure:
