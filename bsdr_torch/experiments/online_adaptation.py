@@ -1,14 +1,17 @@
 """Getting to know somebody new: how well are people predicted whom a model never saw, after some steps of them?
 
 The people are real: the official split of the MTurk games of 2019. Nobody who tests is known to the models. They see
-the first steps of each game, and predict all steps after `LONGEST` with what is known of the person from those.
+the first steps of each game, and predict all steps after `LONGEST` with what is known of the person from those. The
+control is to predict somebody else with it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from statistics import NormalDist
 from typing import NamedTuple
 
 import torch
@@ -24,8 +27,22 @@ from bsdr_torch.data.kitchen_people import KitchenPeople
 from bsdr_torch.data.mturk import SOURCE_2019
 from bsdr_torch.data.prepare import prepare
 from bsdr_torch.evaluation import kitchen_mean, standard_error
-from bsdr_torch.experiments.reporting import NAMES, STYLES, Finding, bullets, chosen, table, values_of, write_report
+from bsdr_torch.experiments.reporting import (
+    NAMES,
+    Difference,
+    Finding,
+    bullets,
+    chosen,
+    control_sentence,
+    draw_line,
+    legend_below,
+    shown,
+    table,
+    values_of,
+    write_report,
+)
 from bsdr_torch.experiments.running import Record, Run, run_cases
+from bsdr_torch.experiments.statistics import CONFIDENCE, Estimate
 from bsdr_torch.kitchens.adapting import fit_person, gather_evidence, log_probs, person
 from bsdr_torch.kitchens.kitchen_model import KitchenModel
 from bsdr_torch.metrics import KitchenScores, rollout_measures
@@ -41,6 +58,8 @@ MODELS = {
 SEEN = (0, 25, 50, 100, 200, 400)
 LONGEST = max(SEEN)
 _STRETCH = SEEN[1]  # the rest are multiples of it
+OWN, ANOTHER = "own", "another's"  # whose first steps were seen
+UNIT = " nats per step"
 
 
 @dataclass(frozen=True)
@@ -67,77 +86,101 @@ def run(settings: Run) -> list[Finding]:
 
 
 def run_case(case: Case) -> list[Record]:
-    """Trains a model and adapts it to everybody who tests: the cross-entropy of each game and number of steps seen."""
+    """Trains a model and adapts it to everybody who tests: the cross-entropy of each game and number of steps seen.
+
+    What is known of somebody predicts the rest of their game, and that of who had the same seat in the next game.
+    """
     contender, data = contenders(case.quick)[MODELS[case.model][0]], _data(case.quick, case.seed)
     model: Predicts = contender.fit(data, case.seed, **contender.settings)
-    scores = {seen: KitchenScores([key.layout for key in data.rollouts]) for seen in SEEN}
+    layouts = [key.layout for key in data.rollouts]
+    scores = {(whose, seen): KitchenScores(layouts) for whose in (OWN, ANOTHER) for seen in SEEN}
     tests = data.steps("test")
     for steps in (tests[layout] for layout in contender.kitchens(list(tests))):
-        for rollout in torch.unique(steps.rollouts).tolist()[: 4 if case.quick else None]:
-            game = steps.some(steps.rollouts == rollout)
-            for seen, found in adapted(model, game).items():
-                scores[seen].update(found, game.actions[LONGEST:], game.rollouts[LONGEST:])
-    losses = {seen: rollout_measures(score.sums)["ce"].tolist() for seen, score in scores.items()}
+        tested = torch.unique(steps.rollouts).tolist()[: 4 if case.quick else None]
+        games = {rollout: steps.some(steps.rollouts == rollout) for rollout in tested}
+        for rollout, game in games.items():
+            same_seat = [other for other in tested if data.rollouts[other].seat == data.rollouts[rollout].seat]
+            other = games[same_seat[(same_seat.index(rollout) + 1) % len(same_seat)]]
+            for seen, (own, others) in adapted(model, game, [game, other]).items():
+                scores[OWN, seen].update(own, game.actions[LONGEST:], game.rollouts[LONGEST:])
+                scores[ANOTHER, seen].update(others, other.actions[LONGEST:], other.rollouts[LONGEST:])
+    losses = {kind: rollout_measures(score.sums)["ce"].tolist() for kind, score in scores.items()}
     return [
-        {"rollout": rollout, "seen": seen, "cross_entropy": loss, "converged": True}
-        for seen, by_rollout in losses.items()
+        {"rollout": rollout, "whose": whose, "seen": seen, "cross_entropy": loss, "converged": True}
+        for (whose, seen), by_rollout in losses.items()
         for rollout, loss in enumerate(by_rollout)
         if loss == loss  # those that test
     ]
 
 
 @torch.no_grad()
-def adapted(model: Predicts, game: Decisions) -> dict[int, Tensor]:
-    """log P(action), `[N, 6]`, at the steps of a game after `LONGEST`, by how many of its first steps were seen."""
+def adapted(model: Predicts, game: Decisions, predicted: Sequence[Decisions]) -> dict[int, list[Tensor]]:
+    """log P(action), `[N, 6]`, at steps of some games after `LONGEST`, by how many first steps of `game` were seen."""
     if isinstance(model, KitchenModel):
-        return _with_person(model, game)
+        return _with_person(model, game, predicted)
     if isinstance(model, OnlineILEED):
-        return _with_omega(model.model, game)
+        return _with_omega(model.model, game, predicted)
     assert isinstance(model, Reminded)
-    return _with_belief(model.model, game) if model.model.predict_by == "inference" else _with_memory(model.model, game)
+    by = _with_belief if model.model.predict_by == "inference" else _with_memory
+    return by(model.model, game, predicted)
 
 
-def _with_person(model: KitchenModel, game: Decisions) -> dict[int, Tensor]:
-    evidence = gather_evidence(model, game)
-    late = evidence.some(slice(LONGEST, None))
+def _with_person(model: KitchenModel, game: Decisions, predicted: Sequence[Decisions]) -> dict[int, list[Tensor]]:
+    evidence = gather_evidence(model, game.some(slice(LONGEST)))
+    late = [gather_evidence(model, other.some(slice(LONGEST, None))) for other in predicted]
     found = {}
     for seen in SEEN:
         somebody = fit_person(model, evidence.some(slice(seen))) if seen else person(model, None)
-        found[seen] = log_probs(model, late, somebody)
+        found[seen] = [log_probs(model, steps, somebody) for steps in late]
     return found
 
 
-def _with_omega(model: ILEED, game: Decisions) -> dict[int, Tensor]:
-    shared = model.shared(game)
-    evidence = ileed.gather_evidence(shared, game.actions)
-    omega = model.omega_as_seen(ileed.Evidence(*(part[:LONGEST] for part in evidence)), stretch=_STRETCH)
-    late = ileed.Shared(*(part[LONGEST:] for part in shared))
-    return {seen: ileed.mixture_log_probs(late.log_policy, late.embedding @ omega[seen // _STRETCH]) for seen in SEEN}
+def _with_omega(model: ILEED, game: Decisions, predicted: Sequence[Decisions]) -> dict[int, list[Tensor]]:
+    first = game.some(slice(LONGEST))
+    omega = model.omega_as_seen(ileed.gather_evidence(model.shared(first), first.actions), stretch=_STRETCH)
+    late = [model.shared(other.some(slice(LONGEST, None))) for other in predicted]
+    return {
+        seen: [ileed.mixture_log_probs(steps.log_policy, steps.embedding @ omega[seen // _STRETCH]) for steps in late]
+        for seen in SEEN
+    }
 
 
-def _with_belief(model: BPD, game: Decisions) -> dict[int, Tensor]:
+def _with_belief(model: BPD, game: Decisions, predicted: Sequence[Decisions]) -> dict[int, list[Tensor]]:
     there, actions = model.seen(game)[:, None], game.actions[:, None]
+    late = [model.seen(other)[LONGEST:, None] for other in predicted]
     real, belief, found = torch.ones_like(actions, dtype=torch.bool), model.belief(game.layout, 1), {}
     for seen in range(0, LONGEST + 1, _STRETCH):
         if seen:
             belief.learn(there[:seen], actions[:seen], real[:seen], gradient_steps=_STRETCH)
         if seen in SEEN:
-            found[seen] = belief.log_probs(there[LONGEST:]).squeeze(1)
+            found[seen] = [belief.log_probs(steps).squeeze(1) for steps in late]
     return found
 
 
-def _with_memory(model: BPD, game: Decisions) -> dict[int, Tensor]:
+def _with_memory(model: BPD, game: Decisions, predicted: Sequence[Decisions]) -> dict[int, list[Tensor]]:
     """What is remembered of the first steps goes before the last `LONG_HISTORY` steps, which all others see too."""
     there, forecaster = model.seen(game), model.population(game.layout).forecaster
-    late = torch.arange(LONGEST, len(there))
-    window = late + torch.arange(-LONG_HISTORY, 1)[:, None]
+    windows = []
+    for other in predicted:
+        window = torch.arange(LONGEST, len(other.actions)) + torch.arange(-LONG_HISTORY, 1)[:, None]
+        windows.append((model.seen(other)[window], other.actions[window]))
     found = {}
     for seen in SEEN:
         memory = there.new_zeros(1, forecaster.memory)
         if seen:
             _, memory = forecaster(there[:seen, None], game.actions[:seen, None])
-        found[seen] = forecaster(there[window], game.actions[window], memory.expand(len(late), -1))[0][-1]
+        found[seen] = [forecaster(*steps, memory.expand(steps[1].shape[1], -1))[0][-1] for steps in windows]
     return found
+
+
+class Paired(Difference):
+    """A mean as the table of models has it, over rollouts and then over kitchens, with its error by bootstrap."""
+
+    def __init__(self, values: Tensor, rollouts: Sequence[RolloutKey]) -> None:
+        mean, error, normal = kitchen_mean(values, rollouts), standard_error(values, rollouts), NormalDist()
+        half = normal.inv_cdf((1 + CONFIDENCE) / 2) * error
+        self.estimate = Estimate(mean, mean - half, mean + half, int((~values.isnan()).sum()))
+        self.p = 2 * normal.cdf(-abs(mean) / error) if error else float(mean == 0)
 
 
 class Comparison(NamedTuple):
@@ -153,28 +196,25 @@ class Comparison(NamedTuple):
         """The kitchens in words; nothing if it is all of them."""
         return "" if set(self.kitchens) == {key.layout for key in self.rollouts} else f" in {', '.join(self.kitchens)}"
 
-    def losses(self, model: str, seen: int) -> Tensor:
+    def losses(self, model: str, seen: int, whose: str = OWN) -> Tensor:
         """The cross-entropy of each rollout after so many steps seen, over seeds, `[R]`; NaN for all others."""
         sums = torch.zeros((2, len(self.rollouts)), dtype=torch.float64)
-        for record in chosen(self.records, model=model, seen=seen):
+        for record in chosen(self.records, model=model, seen=seen, whose=whose):
             if self.rollouts[record["rollout"]].layout in self.kitchens:
                 sums[:, record["rollout"]] += torch.tensor([record["cross_entropy"], 1.0], dtype=sums.dtype)
         return sums[0] / sums[1]
 
-    def level(self, model: str, seen: int) -> tuple[float, float]:
-        """Mean cross-entropy and its standard error."""
-        return self._estimate(self.losses(model, seen))
+    def level(self, model: str, seen: int, whose: str = OWN) -> Estimate:
+        """Mean cross-entropy."""
+        return Paired(self.losses(model, seen, whose), self.rollouts).estimate
 
-    def change(self, model: str, seen: int) -> tuple[float, float]:
-        """Against nothing seen, paired."""
-        return self._estimate(self.losses(model, seen) - self.losses(model, 0))
+    def change(self, model: str, seen: int, whose: str = OWN) -> Paired:
+        """Against nothing seen."""
+        return Paired(self.losses(model, seen, whose) - self.losses(model, 0), self.rollouts)
 
-    def difference(self, model: str, other: str, seen: int) -> tuple[float, float]:
-        """Between two models, paired."""
-        return self._estimate(self.losses(model, seen) - self.losses(other, seen))
-
-    def _estimate(self, values: Tensor) -> tuple[float, float]:
-        return kitchen_mean(values, self.rollouts), standard_error(values, self.rollouts)
+    def difference(self, model: str, other: str, seen: int) -> Paired:
+        """Between two models."""
+        return Paired(self.losses(model, seen) - self.losses(other, seen), self.rollouts)
 
 
 def comparisons(records: list[Record]) -> list[Comparison]:
@@ -193,64 +233,74 @@ def comparisons(records: list[Record]) -> list[Comparison]:
 
 
 def findings(records: list[Record]) -> list[Finding]:
-    """What was found, in sentences made from the standard errors."""
+    """What was found, in sentences made from the intervals."""
     found, told = [], set[str]()
     for comparison in comparisons(records):
         new = [model for model in comparison.models if model not in told]
         for model in new:
+            what = f"the cross-entropy of {NAMES[model]} on a new person's later steps{comparison.where}"
             for seen in (SEEN[1], LONGEST):
-                amount = _in_words(*comparison.change(model, seen))
-                words = f"the cross-entropy of {NAMES[model]} on the person's later steps{comparison.where} is {amount}"
-                found.append(Finding(f"after {seen} steps seen of a new person, {words} against none seen"))
+                found.append(Finding(_lower(comparison.change(model, seen), what, f"after {seen} steps", "after none")))
+            losses = comparison.losses(model, 0) - comparison.losses(model, LONGEST, ANOTHER)
+            subject = f"cross-entropy of {NAMES[model]} that {LONGEST} steps of somebody else save{comparison.where}"
+            found.append(Finding(control_sentence(Paired(losses, comparison.rollouts), subject, "none", 4, UNIT)))
+            own = comparison.losses(model, LONGEST) - comparison.losses(model, LONGEST, ANOTHER)
+            one, other = f"after {LONGEST} steps of the person", "after as many of somebody else"
+            found.append(Finding(_lower(Paired(own, comparison.rollouts), what, one, other)))
         first = comparison.models[0]
         for model in new:
             if model != first:
-                amount = _in_words(*comparison.difference(first, model, LONGEST))
-                words = f"the cross-entropy of {NAMES[first]}{comparison.where} is {amount} against {NAMES[model]}"
+                gap, what = comparison.difference(first, model, LONGEST), f"the cross-entropy{comparison.where}"
+                words = _lower(gap, what, f"of {NAMES[first]}", f"of {NAMES[model]}")
                 found.append(Finding(f"with {LONGEST} steps seen, {words}"))
         told.update(new)
     return found
 
 
-def _in_words(difference: float, error: float) -> str:
-    clear = "lower" if difference + 2 * error < 0 else "higher" if difference - 2 * error > 0 else None
-    return f"{clear or 'not clearly different'}: {difference:+.4f} ± {error:.4f} nats per step"
+def _lower(gap: Paired, what: str, one: str, other: str) -> str:
+    return gap.sentence(f"{what} {one}", f"that {other}", "is higher than", "is lower than", 4, UNIT)
 
 
 def adaptation_figure(records: list[Record]) -> Figure:
     """Cross-entropy against the number of steps seen, a panel for each comparison."""
     every = comparisons(records)
-    figure = Figure(figsize=(0.5 + 5 * len(every), 4.3), layout="constrained")
-    for axis, comparison in zip(figure.subplots(1, len(every), squeeze=False)[0], every, strict=True):
+    figure = Figure(figsize=(0.5 + 5 * len(every), 4.6), layout="constrained")
+    axes = figure.subplots(1, len(every), squeeze=False)[0]
+    for axis, comparison in zip(axes, every, strict=True):
         for model in comparison.models:
-            levels = [comparison.level(model, seen)[0] for seen in SEEN]
-            errors = [comparison.change(model, seen)[1] for seen in SEEN]
-            style = STYLES[model] | {"capsize": 3, "markersize": 5, "label": NAMES[model]}
-            axis.errorbar(SEEN, levels, errors, **style)
+            for whose, line in ((OWN, "-"), (ANOTHER, ":")):
+                draw_line(axis, SEEN, [_level_of_change(comparison, model, seen, whose) for seen in SEEN], model, line)
         axis.set_xscale("symlog", linthresh=25)
         axis.set_xticks(SEEN, [str(seen) for seen in SEEN])
         axis.minorticks_off()
-        axis.set(xlabel="steps seen of a new person", ylabel="cross-entropy (nats per step)")
-        axis.set_title(", ".join(comparison.kitchens) if comparison.where else "all kitchens", fontsize=10)
+        axis.set(xlabel="steps seen (solid: of the person, dotted: of somebody else)")
+        axis.set(ylabel="cross-entropy (nats per step)")
+        kitchens = ", ".join(name.removesuffix("_o_1order") for name in comparison.kitchens)
+        axis.set_title(kitchens if comparison.where else "all kitchens", fontsize=10)
         axis.grid(alpha=0.3)
-    legend = figure.axes[-1].get_legend_handles_labels()  # the last comparison is between all models
-    figure.legend(*legend, loc="outside lower center", ncols=len(legend[0]), frameon=False)
+    legend_below(figure, axes[-1])  # the last comparison is between all models
     figure.suptitle(f"People never seen before, their steps after {LONGEST}")
     return figure
+
+
+def _level_of_change(comparison: Comparison, model: str, seen: int, whose: str) -> Estimate:
+    """Mean cross-entropy with the interval of its change: people differ by far more than what is learned of them."""
+    level, change = comparison.level(model, seen, whose).mean, comparison.change(model, seen, whose).estimate
+    return Estimate(level, level - change.reach[0], level + change.reach[1], change.repetitions)
 
 
 def _text(settings: Run, records: list[Record], found: list[Finding]) -> str:
     tables = []
     for comparison in comparisons(records):
         rows = []
-        for seen in SEEN:
-            cells = ["{:.4f} ± {:.4f}".format(*comparison.level(model, seen)) for model in comparison.models]
-            if seen:
-                changes = ("{:+.4f} ± {:.4f}".format(*comparison.change(model, seen)) for model in comparison.models)
-                cells = [", ".join(pair) for pair in zip(cells, changes, strict=True)]
-            rows.append([str(seen), *cells])
+        for model in comparison.models:
+            for seen in SEEN:
+                own, control = (comparison.change(model, seen, whose).estimate for whose in (OWN, ANOTHER))
+                changes = [shown(own, 4, sign=True), shown(control, 4, sign=True)] if seen else ["", ""]
+                rows.append([NAMES[model], str(seen), shown(comparison.level(model, seen), 4), *changes])
         title = f"In {', '.join(comparison.kitchens)}:" if comparison.where else "In all kitchens:"
-        tables.append(f"{title}\n\n{table(['steps seen', *(NAMES[model] for model in comparison.models)], rows)}")
+        header = ["model", "steps seen", "cross-entropy", "less none seen", "control: somebody else's, less none seen"]
+        tables.append(f"{title}\n\n{table(header, rows)}")
     seeds = ", ".join(
         f"{len(values_of(chosen(records, model=model), 'seed'))} of {NAMES[model]}"
         for model in values_of(records, "model")
@@ -269,9 +319,13 @@ person is from the first steps alone.
 - BPD, trained on no people, by inference: a Gaussian over z. By the network that watched: its memory after the first \
 steps, from which it goes on with the {LONG_HISTORY} steps before each step that it predicts.
 
-At each step that they predict, BSDR and ILEED see the last {LONG_HISTORY} own actions, BPD by inference none. \
-Cross-entropy is averaged as in the table of models; ± is one standard error by bootstrap over pairs of people, paired \
-for changes and differences.
+At each step that they predict, BSDR and ILEED see the last {LONG_HISTORY} own actions, BPD by inference none. The \
+control is to see the first steps of somebody else, in the same seat and kitchen: a model that learns who plays \
+does not gain from them. One that knew nothing of people does, as it learns of them what people have in common.
+
+Cross-entropy is averaged as in the table of models, over games and then over kitchens. Brackets are \
+{CONFIDENCE:.0%} intervals by bootstrap over pairs of people, paired for changes and differences, and p is that of the \
+same normal distribution. No sentence below claims a difference whose interval contains zero.
 
 ## What was found
 
@@ -279,13 +333,11 @@ for changes and differences.
 
 ## Cross-entropy by steps seen
 
-After the comma, the change against none seen.
-
 {(chr(10) * 2).join(tables)}
 
 ![Cross-entropy against the number of steps seen](adaptation.png)
 
-The bars of the figure are the paired errors of the change.
+The bars of the figure are the intervals of the change against none seen.
 """
 
 
