@@ -241,9 +241,11 @@ def findings(records: list[Record]) -> list[Finding]:
             what = f"the cross-entropy of {NAMES[model]} on a new person's later steps{comparison.where}"
             for seen in (SEEN[1], LONGEST):
                 found.append(Finding(_lower(comparison.change(model, seen), what, f"after {seen} steps", "after none")))
-            losses = comparison.losses(model, 0) - comparison.losses(model, LONGEST, ANOTHER)
-            subject = f"cross-entropy of {NAMES[model]} that {LONGEST} steps of somebody else save{comparison.where}"
-            found.append(Finding(control_sentence(Paired(losses, comparison.rollouts), subject, "none", 4, UNIT)))
+            if contenders()[MODELS[model][0]].fitted_on != "nothing":  # else anybody's steps tell something new
+                saved = comparison.losses(model, 0) - comparison.losses(model, LONGEST, ANOTHER)
+                subject = f"cross-entropy of {NAMES[model]} that {LONGEST} steps of somebody else save"
+                words = control_sentence(Paired(saved, comparison.rollouts), subject, "none", 4, UNIT)
+                found.append(Finding(words))
             own = comparison.losses(model, LONGEST) - comparison.losses(model, LONGEST, ANOTHER)
             one, other = f"after {LONGEST} steps of the person", "after as many of somebody else"
             found.append(Finding(_lower(Paired(own, comparison.rollouts), what, one, other)))

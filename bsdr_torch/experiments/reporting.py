@@ -197,9 +197,13 @@ def dodged(x: Sequence[float], number: int, count: int, width: float) -> list[fl
 
 def legend_below(figure: Figure, axis: Axes) -> None:
     """One legend for all panels, below them, with as many columns as there is room for."""
-    handles, labels = axis.get_legend_handles_labels()
-    columns = max(1, min(len(labels), int(figure.get_figwidth() / 1.75)))
-    figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False, fontsize=9)
+    entries: dict[str, Any] = {}  # the first of those with the same label
+    for handle, label in zip(*axis.get_legend_handles_labels(), strict=True):
+        entries.setdefault(label, handle)
+    columns = max(1, min(len(entries), int(figure.get_figwidth() / 1.75)))
+    figure.legend(
+        list(entries.values()), list(entries), loc="outside lower center", ncols=columns, frameon=False, fontsize=9
+    )
 
 
 def write_report(out: Path, text: str, figures: Mapping[str, Figure]) -> None:
