@@ -16,6 +16,7 @@ from bsdr_torch.experiments.reporting import (
     by_unit,
     chosen,
     legend_below,
+    short_name,
     shown,
     table,
     values_of,
@@ -111,7 +112,7 @@ def soups_figure(records: Sequence[Record]) -> Figure:
         models = (*LEARNED, *OTHERS)
         for number, model in enumerate(models):
             _points(axis, number, len(models), chosen(some, model=model), kitchens, "soups")
-        axis.set_xticks(range(len(kitchens)), [kitchen.replace("_", "\n", 1) for kitchen in kitchens], fontsize=8)
+        axis.set_xticks(range(len(kitchens)), [short_name(kitchen) for kitchen in kitchens], fontsize=8)
         axis.set_xlim(-0.5, len(kitchens) - 0.5)
         axis.set_title(f"rewards {title}", fontsize=9)
         axis.set_ylim(-0.5, top)
@@ -131,7 +132,7 @@ def returns_figure(records: Sequence[Record]) -> Figure:
     for number, model in enumerate(models):
         _points(axis, number, len(models), chosen(here, model=model), kitchens, "returns")
     axis.axhline(0, color="black", linewidth=0.8)
-    axis.set_xticks(range(len(kitchens)), [kitchen.replace("_", "\n", 1) for kitchen in kitchens], fontsize=8)
+    axis.set_xticks(range(len(kitchens)), [short_name(kitchen) for kitchen in kitchens], fontsize=8)
     axis.set_ylim(-1.05, 1.05)
     axis.set(
         ylabel="rank correlation with soups",

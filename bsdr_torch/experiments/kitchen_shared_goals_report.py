@@ -17,6 +17,7 @@ from bsdr_torch.experiments.reporting import (
     legend_below,
     level,
     p_value,
+    short_name,
     shown,
     table,
     values_of,
@@ -192,7 +193,7 @@ def means_figure(compared: Sequence[Record], measure: str, label: str) -> Figure
                 markersize=5,
                 label=WHOSE[whose],
             )
-        axis.set_xticks(range(len(kitchens)), [kitchen.replace("_", "\n", 1) for kitchen in kitchens], fontsize=8)
+        axis.set_xticks(range(len(kitchens)), [short_name(kitchen) for kitchen in kitchens], fontsize=8)
         axis.set_title(title, fontsize=9)
         axis.grid(alpha=0.3, axis="y")
         if measure == "similarity":
@@ -222,7 +223,7 @@ def matrix_figure(records: Sequence[Record]) -> Figure:
             axis.axhline(place - 0.5, color="black", linewidth=0.5, linestyle=":")
             axis.axvline(place - 0.5, color="black", linewidth=0.5, linestyle=":")
     middles = [place + kitchens.count(kitchen) / 2 for kitchen, place in first.items()]
-    names = [kitchen.replace("_", "\n", 1) for kitchen in first]
+    names = [short_name(kitchen) for kitchen in first]
     axis.set_xticks(middles, names, fontsize=7)
     axis.set_yticks(middles, names, fontsize=7)
     figure.colorbar(image, label="similarity of rewards (cosine)")

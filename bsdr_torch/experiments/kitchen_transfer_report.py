@@ -18,6 +18,7 @@ from bsdr_torch.experiments.reporting import (
     control_sentence,
     legend_below,
     level,
+    short_name,
     shown,
     table,
     values_of,
@@ -132,8 +133,7 @@ def gains_figure(records: Sequence[Record]) -> Figure:
                 **STYLES[whose] | {"linestyle": "none", "capsize": 3, "markersize": 5},
             )
         axis.axhline(0, color="black", linewidth=0.8)
-        names = [kitchen.removesuffix("_o_1order").replace("_", "\n") for kitchen in kitchens]
-        axis.set_xticks(range(len(kitchens) + 1), [*names, "all"], fontsize=8)
+        axis.set_xticks(range(len(kitchens) + 1), [*map(short_name, kitchens), "all"], fontsize=8)
         axis.set_title(title, fontsize=9)
         axis.set_ylabel("cross-entropy less that with\nthe population's (nats per step)", fontsize=8)
         axis.grid(alpha=0.3, axis="y")

@@ -36,6 +36,7 @@ from bsdr_torch.experiments.reporting import (
     control_sentence,
     draw_line,
     legend_below,
+    short_name,
     shown,
     table,
     values_of,
@@ -277,7 +278,7 @@ def adaptation_figure(records: list[Record]) -> Figure:
         axis.minorticks_off()
         axis.set(xlabel="steps seen (solid: of the person, dotted: of somebody else)")
         axis.set(ylabel="cross-entropy (nats per step)")
-        kitchens = ", ".join(name.removesuffix("_o_1order") for name in comparison.kitchens)
+        kitchens = ", ".join(short_name(name, " ") for name in comparison.kitchens)
         axis.set_title(kitchens if comparison.where else "all kitchens", fontsize=10)
         axis.grid(alpha=0.3)
     legend_below(figure, axes[-1])  # the last comparison is between all models

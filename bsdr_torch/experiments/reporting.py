@@ -195,6 +195,11 @@ def dodged(x: Sequence[float], number: int, count: int, width: float) -> list[fl
     return [value + width * (number - (count - 1) / 2) for value in x]
 
 
+def short_name(kitchen: str, between: str = "\n") -> str:
+    """The name of a kitchen for a figure, with a new line or something else between its words."""
+    return kitchen.removesuffix("_o_1order").replace("_", between)
+
+
 def legend_below(figure: Figure, axis: Axes) -> None:
     """One legend for all panels, below them, with as many columns as there is room for."""
     entries: dict[str, Any] = {}  # the first of those with the same label

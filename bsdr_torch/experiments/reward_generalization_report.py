@@ -86,7 +86,7 @@ def lines_figure(records: Sequence[Record], measures: Sequence[str], title: str,
                 draw_line(axis, dodged(range(len(people)), number, len(MODELS), 0.06), values, model)
             axis.set_xticks(range(len(people)), [str(n) for n in people])
             if log:
-                axis.set_yscale("log", nonpositive="clip")
+                axis.set_yscale("symlog", linthresh=1e-3)  # intervals reach zero
             axis.grid(axis="y", alpha=0.3)
         row[0].set_ylabel(MEASURES[measure] + ("\n(share of random's loss)" if log else ""))
     for axis, kind in zip(axes[0], kinds, strict=True):
