@@ -14,7 +14,7 @@ from bsdr_torch.baselines.bpd import BPD, Reminded
 from bsdr_torch.baselines.cloning import AdaptableCloning, Cloning
 from bsdr_torch.baselines.frequencies import KitchenFrequencies, uniform
 from bsdr_torch.baselines.ileed import ILEED, OnlineILEED
-from bsdr_torch.baselines.self_play import SelfPlay, teach
+from bsdr_torch.baselines.self_play import SelfPlay, Taught, teach
 from bsdr_torch.data.decisions import Decisions
 from bsdr_torch.data.kitchen_people import KitchenPeople
 from bsdr_torch.data.splits import PROTOCOLS, Protocol
@@ -137,7 +137,9 @@ def contenders(quick: bool = False) -> dict[str, Contender]:
     for way in ("sequence", "inference"):
         # They see no `history`, but all earlier steps of the rollout.
         bpd = {"kitchens": BPD_KITCHENS, "predict_by": way, **BPD_BUDGET, **practice}
-        found[f"bpd-{way}"] = Contender(_bpd, bpd | ({"lessons": 1} if quick else {}), fitted_on="nothing")
+        bpd |= {"lessons": 1} if quick else {}
+        found[f"bpd-{way}"] = Contender(_bpd, bpd, fitted_on="nothing")
+        found[f"bpd-{way}-tempered"] = Contender(_bpd, bpd | {"tempered": True}, fitted_on="train")
     under = {protocol: options | {"max_epochs": 1} if quick else options for protocol, options in _PLANNERS.items()}
     for rationality in MODELS:
         planner = {"model": "KitchenModel", "rationality": rationality, "history": LONG_HISTORY, "identity": True}
@@ -161,15 +163,18 @@ def _count(data: KitchenPeople, seed: int, after_own_last: bool) -> Predicts:
 
 
 def _self_play(data: KitchenPeople, seed: int, **settings: Any) -> Predicts:
-    model = teach(SelfPlay(data.specs, data.humans, data.named, **settings), seed)
-    if model.tempered:
-        model.fit_temperature(data)
-    return model
+    return _at_temperature(teach(SelfPlay(data.specs, data.humans, data.named, **settings), seed), data)
 
 
 def _bpd(data: KitchenPeople, seed: int, kitchens: list[str], **settings: Any) -> Predicts:
     specs = [spec for spec in data.specs if spec["name"] in kitchens]
-    return Reminded(teach(BPD(specs, data.humans, data.named, **settings), seed), data)
+    return Reminded(_at_temperature(teach(BPD(specs, data.humans, data.named, **settings), seed), data), data)
+
+
+def _at_temperature(model: Taught, data: KitchenPeople) -> Taught:
+    if model.tempered:
+        model.fit_temperature(data)
+    return model
 
 
 def _train(

@@ -246,8 +246,8 @@ def test_the_summary_takes_the_row_that_there_is() -> None:
 
 
 def test_the_summary_says_of_which_rows_kitchens_are_missing() -> None:
-    results = by_hand({"habit": 1.0, "bpd-inference": 1.5}, {})
-    results.sums["bpd-inference", "rollout", 0][:4] = 0
-    found = summary(records(results, {name: contenders()[name] for name in ("habit", "bpd-inference")}))
-    assert "| BPD, inference of z | 1.500 ± 0.000 in 1 of 2 kitchens | - | - |" in found
+    results = by_hand({"habit": 1.0, "bpd-inference-tempered": 1.5}, {})
+    results.sums["bpd-inference-tempered", "rollout", 0][:4] = 0
+    found = summary(records(results, {name: contenders()[name] for name in ("habit", "bpd-inference-tempered")}))
+    assert "| BPD, inference of z, with a temperature | 1.500 ± 0.000 in 1 of 2 kitchens | - | - |" in found
     assert "| habit alone | 1.000 ± 0.000 | - | - |" in found

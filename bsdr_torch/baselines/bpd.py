@@ -1,6 +1,7 @@
 """The Boltzmann policy distribution as a predictor of people in kitchens; a re-implementation.
 
-See `policy_distribution` for the model and `getting_to_know` for the two ways to predict. Nothing is fitted to people.
+See `policy_distribution` for the model and `getting_to_know` for the two ways to predict. Nothing but a temperature is
+fitted to people.
 """
 
 from __future__ import annotations
@@ -47,9 +48,10 @@ class BPD(SelfTaught):
             who serve no soups yet have no reason not to drift apart, and would never come to serve any.
         memory: the width of the forecaster.
         predict_by: `sequence`, by the forecaster, or `inference` of z.
+        tempered: predict people by P(a)^(1/T), with one T for all kitchens, fitted to the training part.
     """
 
-    after_practice = ("predict_by",)
+    after_practice = (*SelfTaught.after_practice, "predict_by")
 
     def __init__(
         self,
@@ -67,6 +69,7 @@ class BPD(SelfTaught):
         warm_up: float = 0.25,
         memory: int = 64,
         predict_by: Way = "sequence",
+        tempered: bool = False,
     ) -> None:
         self.boltzmann, self.memory = Boltzmann(**boltzmann), memory
         play_by = Practice(**practice)
@@ -76,7 +79,9 @@ class BPD(SelfTaught):
                 f"practice.steps {play_by.steps}, and that of practice.window {play_by.window}"
             )
         self.before_lessons, self.lessons, self.warm_up = iterations, lessons, warm_up
-        super().__init__(worlds, humans, named, iterations + lessons, games, horizon, shaped, practice, taught)
+        super().__init__(
+            worlds, humans, named, iterations + lessons, games, horizon, shaped, practice, taught, tempered
+        )
         self.save_hyperparameters()
         self.predict_by = predict_by
         self._people: dict[str, Tensor] = {}
@@ -145,7 +150,7 @@ class BPD(SelfTaught):
         assert isinstance(found, Population)
         return found
 
-    def action_log_probs(self, batch: Decisions) -> Tensor:
+    def as_it_plays(self, batch: Decisions) -> Tensor:
         """log P(action) at each decision, given the earlier ones of the same rollout in the batch, `[N, 6]`."""
         order = sequences(batch)
         real = order >= 0

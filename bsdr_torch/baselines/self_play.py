@@ -32,7 +32,6 @@ from bsdr_torch.worlds.overcooked import NUM_ACTIONS, Layout, encode_features
 SOUP = 20.0  # what one earns; the critics count in soups
 _TIMID = 0.01  # the size of the last layer at first, so that all actions are tried
 _TEMPERATURES = torch.linspace(-2, 4, 61).exp()
-_ROWS_AT_ONCE = 16384
 
 
 class SelfTaught(KitchenPredictor):
@@ -51,9 +50,10 @@ class SelfTaught(KitchenPredictor):
         shaped: the share of the iterations in which the rewards on the way to a soup fade away.
         practice: how to learn, see `Practice`.
         taught: a folder in which players who are done are kept, and where `teach` looks for them. None for nowhere.
+        tempered: predict people by P(a)^(1/T), with one T for all kitchens, fitted to the training part.
     """
 
-    after_practice: ClassVar[tuple[str, ...]] = ()  # the settings that make no difference to what is learned
+    after_practice: ClassVar[tuple[str, ...]] = ("tempered",)  # what makes no difference to what is learned
 
     def __init__(
         self,
@@ -66,6 +66,7 @@ class SelfTaught(KitchenPredictor):
         shaped: float,
         practice: dict[str, Any],
         taught: str | None,
+        tempered: bool,
     ) -> None:
         super().__init__(worlds, humans, named)
         self.iterations, self.num_games, self.horizon, self.shaped = iterations, games, horizon, shaped
@@ -75,7 +76,9 @@ class SelfTaught(KitchenPredictor):
             {name: nn.Parameter(torch.zeros((), dtype=torch.int64), requires_grad=False) for name in self.layouts}
         )
         self.automatic_optimization = False
-        self.taught, self.seed = taught, 0
+        self.taught, self.tempered, self.seed = taught, tempered, 0
+        self.register_buffer("temperature", torch.ones(()))
+        self.temperature: Tensor
         self._games: dict[str, KitchenGames] = {}
         self._generators: dict[str, torch.Generator] = {}
 
@@ -92,6 +95,35 @@ class SelfTaught(KitchenPredictor):
     @abstractmethod
     def who_plays(self, layout: str, count: int, generator: torch.Generator) -> tuple[Player, Tensor | None]:
         """Who plays in a kitchen, and what each of so many is given, `[count, D]`."""
+
+    @abstractmethod
+    def as_it_plays(self, batch: Decisions) -> Tensor:
+        """log P(action) at each decision, up to a constant, if people were like the players, `[N, 6]`."""
+
+    def action_log_probs(self, batch: Decisions) -> Tensor:
+        """log P(action) at each decision, `[N, 6]`."""
+        return self.at_temperature(self.as_it_plays(batch))
+
+    def at_temperature(self, logits: Tensor) -> Tensor:
+        """log P(action), `[..., 6]`, at the temperature of people."""
+        return (logits / self.temperature).log_softmax(-1)
+
+    @torch.no_grad()
+    def fit_temperature(self, data: KitchenPeople) -> None:
+        """The T, of a grid, that predicts the training part best, all kitchens alike."""
+        losses = torch.zeros(len(_TEMPERATURES), dtype=torch.float64)
+        for layout, steps in data.steps("train").items():
+            if layout in self.layouts:
+                rows = Decisions(layout, *(column.to(self.device) for column in steps[1:]))
+                found = self.as_it_plays(rows)
+                for number, temperature in enumerate(_TEMPERATURES.tolist()):
+                    losses[number] += float(nll_loss((found / temperature).log_softmax(1), rows.actions))
+        self.temperature = _TEMPERATURES[losses.argmin()].to(self.device)
+
+    def on_validation_epoch_start(self) -> None:
+        """Fits the temperature to the players as they are now."""
+        if self.tempered and not self.trainer.sanity_checking:
+            self.fit_temperature(self.trainer.datamodule)  # type: ignore[attr-defined]  # checked by setup
 
     @torch.no_grad()
     def rewards(self, layout: str, count: int, generator: torch.Generator) -> Tensor:
@@ -209,8 +241,6 @@ class SelfPlay(SelfTaught):
         tempered: predict people by pi(a|s)^(1/T), with one T for all kitchens, fitted to the training part.
     """
 
-    after_practice = ("tempered",)
-
     def __init__(
         self,
         worlds: list[dict[str, Any]],
@@ -226,20 +256,14 @@ class SelfPlay(SelfTaught):
         tempered: bool = False,
     ) -> None:
         self.hidden = hidden
-        super().__init__(worlds, humans, named, iterations, games, horizon, shaped, practice, taught)
+        super().__init__(worlds, humans, named, iterations, games, horizon, shaped, practice, taught, tempered)
         self.save_hyperparameters()
-        self.tempered = tempered
-        self.register_buffer("temperature", torch.ones(()))
 
     def player(self) -> Agent:
         """Two networks."""
         return Agent(self.hidden)
 
-    def action_log_probs(self, batch: Decisions) -> Tensor:
-        """log P(action) at each decision, `[N, 6]`."""
-        return (self.logits(batch) / self.temperature).log_softmax(1)
-
-    def logits(self, batch: Decisions) -> Tensor:
+    def as_it_plays(self, batch: Decisions) -> Tensor:
         """What the player of the kitchen would do, `[N, 6]`."""
         seen = encode_features(self.layout(batch.layout), batch.states, batch.seats)
         return self._agent(batch.layout).logits(seen, seen[:, :0])
@@ -255,22 +279,6 @@ class SelfPlay(SelfTaught):
         agent = self._agent(layout.name)
         fragment = play(self.games(layout), agent, practice.steps, generator)
         return improve(agent, fragment, optimizers[0], practice, generator)
-
-    @torch.no_grad()
-    def fit_temperature(self, data: KitchenPeople) -> None:
-        """The T, of a grid, that predicts the training part best, all kitchens alike."""
-        losses = torch.zeros(len(_TEMPERATURES), dtype=torch.float64)
-        for steps in data.steps("train").values():
-            rows = Decisions(steps.layout, *(column.to(self.device) for column in steps[1:]))
-            found = torch.cat([self.logits(part) for part in rows.chunks(_ROWS_AT_ONCE)])
-            for number, temperature in enumerate(_TEMPERATURES.tolist()):
-                losses[number] += float(nll_loss((found / temperature).log_softmax(1), rows.actions))
-        self.temperature = _TEMPERATURES[losses.argmin()].to(self.device)
-
-    def on_validation_epoch_start(self) -> None:
-        """Fits the temperature to the player as it is now."""
-        if self.tempered and not self.trainer.sanity_checking:
-            self.fit_temperature(self.trainer.datamodule)  # type: ignore[attr-defined]  # checked by setup
 
     def _agent(self, layout: str) -> Agent:
         found = self.players[layout]

@@ -53,8 +53,8 @@ FOLDER = Path("datasets/mturk_2019")
 MODELS = {
     "bsdr": ("bsdr", 3),
     "ileed": ("ileed-symmetric-online", 3),
-    "bpd-inference": ("bpd-inference", 1),
-    "bpd-sequence": ("bpd-sequence", 1),
+    "bpd-inference": ("bpd-inference-tempered", 1),
+    "bpd-sequence": ("bpd-sequence-tempered", 1),
 }
 SEEN = (0, 25, 50, 100, 200, 400)
 LONGEST = max(SEEN)
@@ -154,7 +154,7 @@ def _with_belief(model: BPD, game: Decisions, predicted: Sequence[Decisions]) ->
         if seen:
             belief.learn(there[:seen], actions[:seen], real[:seen], gradient_steps=_STRETCH)
         if seen in SEEN:
-            found[seen] = [belief.log_probs(steps).squeeze(1) for steps in late]
+            found[seen] = [model.at_temperature(belief.log_probs(steps).squeeze(1)) for steps in late]
     return found
 
 
@@ -170,7 +170,8 @@ def _with_memory(model: BPD, game: Decisions, predicted: Sequence[Decisions]) ->
         memory = there.new_zeros(1, forecaster.memory)
         if seen:
             _, memory = forecaster(there[:seen, None], game.actions[:seen, None])
-        found[seen] = [forecaster(*steps, memory.expand(steps[1].shape[1], -1))[0][-1] for steps in windows]
+        raw = [forecaster(*steps, memory.expand(steps[1].shape[1], -1))[0][-1] for steps in windows]
+        found[seen] = [model.at_temperature(log_probs) for log_probs in raw]
     return found
 
 
@@ -242,7 +243,7 @@ def findings(records: list[Record]) -> list[Finding]:
             what = f"the cross-entropy of {NAMES[model]} on a new person's later steps{comparison.where}"
             for seen in (SEEN[1], LONGEST):
                 found.append(Finding(_lower(comparison.change(model, seen), what, f"after {seen} steps", "after none")))
-            if contenders()[MODELS[model][0]].fitted_on != "nothing":  # else anybody's steps tell something new
+            if not model.startswith("bpd"):  # which knows nothing of people: anybody's steps tell it something
                 saved = comparison.losses(model, 0) - comparison.losses(model, LONGEST, ANOTHER)
                 subject = f"cross-entropy of {NAMES[model]} that {LONGEST} steps of somebody else save"
                 words = control_sentence(Paired(saved, comparison.rollouts), subject, "none", 4, UNIT)
@@ -319,8 +320,9 @@ person is from the first steps alone.
 
 - BSDR, trained on other people: theta_beta, the weights of the person's plans and habit; all else is frozen.
 - ILEED (`ileed-symmetric`), trained on the same people: omega.
-- BPD, trained on no people, by inference: a Gaussian over z. By the network that watched: its memory after the first \
-steps, from which it goes on with the {LONG_HISTORY} steps before each step that it predicts.
+- BPD (`bpd-...-tempered`), of which nothing but a temperature is fitted to people, by inference: a Gaussian over z. \
+By the network that watched: its memory after the first steps, from which it goes on with the {LONG_HISTORY} steps \
+before each step that it predicts.
 
 At each step that they predict, BSDR and ILEED see the last {LONG_HISTORY} own actions, BPD by inference none. The \
 control is to see the first steps of somebody else, in the same seat and kitchen: a model that learns who plays \

@@ -5,6 +5,7 @@ from pathlib import Path
 import lightning
 import pytest
 import torch
+from torch.nn.functional import nll_loss
 
 from bsdr_torch.baselines.bpd import BPD, Reminded, sequences
 from bsdr_torch.baselines.self_play import teach
@@ -97,6 +98,22 @@ def test_games_may_be_asked_about_in_pieces_and_again(data: KitchenPeople, taugh
         torch.testing.assert_close(torch.cat(found), whole)
     torch.testing.assert_close(reminded.action_log_probs(batch), found[-1])
     torch.testing.assert_close(reminded.action_log_probs(steps), whole)
+
+
+@pytest.mark.parametrize("way", ["sequence", "inference"])
+def test_a_temperature_is_fitted_to_the_training_part(data: KitchenPeople, taught: BPD, way: str) -> None:
+    model, steps = by(taught, way), data.steps("train")["cramped_room"]
+
+    @torch.no_grad()
+    def loss(temperature: float) -> float:
+        model.temperature = torch.tensor(temperature)
+        return float(nll_loss(model.action_log_probs(steps), steps.actions))
+
+    model.temperature = torch.tensor(5.0)  # makes no difference
+    model.fit_temperature(data)
+    found = float(model.temperature)
+    assert loss(found) < min(loss(0.8 * found), loss(1.2 * found))
+    model.temperature = torch.ones(())
 
 
 def test_games_must_end_with_a_fragment(data: KitchenPeople) -> None:

@@ -94,7 +94,7 @@ def test_the_temperature_of_people_is_found(prepared_2020: Path, monkeypatch: py
     assert isinstance(player, Agent)
     player.actor[-1].weight.data *= 2000  # as sure of itself as somebody who has practised for long
     steps, temperature = data.steps("train")["cramped_room"], 2.0
-    probs = (model.logits(steps) / temperature).softmax(1)
+    probs = (model.as_it_plays(steps) / temperature).softmax(1)
     taken = torch.multinomial(probs, 1, generator=torch.Generator().manual_seed(0)).squeeze(1)
     played = {"train": {"cramped_room": steps._replace(actions=taken)}}
     monkeypatch.setattr(data, "steps", played.__getitem__)
