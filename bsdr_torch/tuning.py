@@ -41,11 +41,12 @@ def trials(
         seed: of training.
         folder: of the prepared games.
     """
-    if protocol not in contender.settings.get("under", {}):
+    if protocol not in contender.protocols or not contender.seeded:
         raise InputError(f"{name} has nothing to tune under {protocol}")
     if len(set(without)) != (2 if protocol == "layout" else 0):
         raise InputError(f"without: two different kitchens under layout, none otherwise; got {list(without)}")
-    settings = contender.settings | {"under": {protocol: contender.settings["under"][protocol] | changes}}
+    under = contender.settings.get("under")  # of models that are trained on people
+    settings = contender.settings | ({"under": {protocol: under[protocol] | changes}} if under else changes)
 
     def people(**options: Any) -> KitchenPeople:
         return KitchenPeople(str(folder), protocol=protocol, history=LONG_HISTORY, seed=seed, **options)
@@ -61,7 +62,8 @@ def trials(
     for data, scored_on in zip(parts, without or [part], strict=True):
         if isinstance(model, KitchenPredictor):
             model.layouts |= {layout: games.layout for layout, games in data.kitchens.items()}
-        replanned = None if contender.replan is None else _losses(contender.replan(model, data, seed), data, part)
+        there = contender.kitchens(list(data.kitchens))
+        replanned = contender.replan and _losses(contender.replan(model, data, seed), data, part, there)
         yield {
             "model": name,
             "protocol": protocol,
@@ -69,8 +71,8 @@ def trials(
             "scored_on": scored_on,
             "changes": changes,
             "seed": seed,
-            **_losses(model, data, part),
-            "ce_replanned": None if replanned is None else replanned["ce"],
+            **_losses(model, data, part, there),
+            "ce_replanned": replanned and replanned["ce"],
         }
 
 
@@ -81,6 +83,6 @@ def append(path: Path, row: dict[str, Any]) -> None:
         lines.write(json.dumps(row) + "\n")
 
 
-def _losses(model: Predicts, data: KitchenPeople, part: Part) -> dict[str, float]:
-    found = score(model, data, part).compute()
+def _losses(model: Predicts, data: KitchenPeople, part: Part, kitchens: list[str]) -> dict[str, float]:
+    found = score(model, data, part, kitchens).compute()
     return {measure: round(float(found[measure]), 4) for measure in _MEASURES}

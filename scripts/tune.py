@@ -19,7 +19,7 @@ DATA = Path("datasets/mturk_2019")
 def main() -> None:
     """Parses the command line, fits, prints the scores and adds them to a file."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
-    parser.add_argument("model", help="a row of scripts/evaluate.py that is trained on people")
+    parser.add_argument("model", help="a row of scripts/evaluate.py")
     parser.add_argument("changes", nargs="*", metavar="NAME=VALUE", help="other settings, such as max_epochs=4")
     parser.add_argument("--protocol", choices=PROTOCOLS, default="rollout", help="how training and test differ")
     parser.add_argument(

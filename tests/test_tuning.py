@@ -22,6 +22,7 @@ def count(data: KitchenPeople, seed: int, **settings: Any) -> Predicts:
     return KitchenFrequencies(data, after_own_last=False)
 
 
+PLAYED = Contender(count, {"a": 1, "kitchens": ["cramped_room"]})
 COUNTED = Contender(count, {"under": {"rollout": {"a": 1, "b": 2}, "layout": {"a": 3}}})
 
 
@@ -35,6 +36,14 @@ def test_a_trial_is_scored_on_validation_data(prepared_2019: Path) -> None:
     assert row["ce"] != pytest.approx(float(score(model, data).compute()["ce"]), abs=1e-3)
     assert row["scored_on"] == "validation"
     assert row["ce_replanned"] is None
+
+
+def test_what_learns_by_playing_is_scored_in_its_kitchens(prepared_2019: Path) -> None:
+    (row,) = trials("played", PLAYED, "rollout", {"b": 5}, folder=prepared_2019)
+    data, settings = seen[-1]
+    assert settings == {"a": 1, "b": 5, "kitchens": ["cramped_room"]}
+    scores = score(KitchenFrequencies(data, after_own_last=False), data, "validation", ["cramped_room"])
+    assert row["ce"] == pytest.approx(float(scores.compute()["ce"]), abs=1e-4)
 
 
 def test_two_kitchens_are_left_out_and_score(prepared_2019: Path) -> None:

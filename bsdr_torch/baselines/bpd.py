@@ -48,10 +48,11 @@ class BPD(SelfTaught):
             who serve no soups yet have no reason not to drift apart, and would never come to serve any.
         memory: the width of the forecaster.
         predict_by: `sequence`, by the forecaster, or `inference` of z.
+        inference: how z is inferred, see `Belief`.
         tempered: predict people by P(a)^(1/T), with one T for all kitchens, fitted to the training part.
     """
 
-    after_practice = (*SelfTaught.after_practice, "predict_by")
+    after_practice = (*SelfTaught.after_practice, "predict_by", "inference")
 
     def __init__(
         self,
@@ -69,6 +70,7 @@ class BPD(SelfTaught):
         warm_up: float = 0.25,
         memory: int = 64,
         predict_by: Way = "sequence",
+        inference: dict[str, Any] = {},  # noqa: B006  (never changed; Lightning reads the default)
         tempered: bool = False,
     ) -> None:
         self.boltzmann, self.memory = Boltzmann(**boltzmann), memory
@@ -83,7 +85,7 @@ class BPD(SelfTaught):
             worlds, humans, named, iterations + lessons, games, horizon, shaped, practice, taught, tempered
         )
         self.save_hyperparameters()
-        self.predict_by = predict_by
+        self.predict_by, self.inference = predict_by, inference
         self._people: dict[str, Tensor] = {}
         self._remembered: dict[str, Tensor] = {}
 
@@ -172,7 +174,7 @@ class BPD(SelfTaught):
     def belief(self, layout: str, people: int) -> Belief:
         """What is known of so many people before they play."""
         generator = torch.Generator(self.device).manual_seed(0)
-        return Belief(self.population(layout).distribution, people, generator)
+        return Belief(self.population(layout).distribution, people, generator, **self.inference)
 
 
 class Reminded:
