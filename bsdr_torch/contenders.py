@@ -101,7 +101,10 @@ def contenders(quick: bool = False) -> dict[str, Contender]:
         skipped = {"human": identity, "layout": not layout}
         protocols = tuple(protocol for protocol in PROTOCOLS if not skipped.get(protocol))
         epochs = 1 if quick else 40 if settings.get("symmetric") else 20
-        settings |= {"model": "Cloning", "identity": identity, "under": {p: {"max_epochs": epochs} for p in protocols}}
+        under: dict[Protocol, dict[str, float]] = {protocol: {"max_epochs": epochs} for protocol in protocols}
+        if settings.get("symmetric"):
+            under["rollout"] |= {"learning_rate": 1e-3}  # of 1e-3 and 3e-3 the better on validation; alike elsewhere
+        settings |= {"model": "Cloning", "identity": identity, "under": under}
         add(f"{name}{'-id' * identity}", settings, protocols=protocols)
 
     for identity in (False, True):
