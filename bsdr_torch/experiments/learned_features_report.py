@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,7 +16,6 @@ from bsdr_torch.experiments.reporting import (
     chosen,
     control_sentence,
     dodged,
-    legend_below,
     level,
     model_difference,
     shown,
@@ -23,6 +23,7 @@ from bsdr_torch.experiments.reporting import (
     values_of,
 )
 from bsdr_torch.experiments.running import Record
+from bsdr_torch.experiments.statistics import Estimate
 
 MEASURES = {
     "heldout_gap": "held-out gap",
@@ -33,7 +34,13 @@ MEASURES = {
     "beta_rank_of_states": "states, about a person's mean",
     "beta_relative_error": "relative error of β",
 }
-DRAWN = ("heldout_gap", "cost_correlation", "regret", "beta_rank", "beta_rank_of_states")
+DRAWN = {
+    "heldout_gap": ("held-out gap to the truth", "share of its log-likelihood (%)"),
+    "cost_correlation": ("learned and true cost", "correlation over states"),
+    "regret": ("regret of the learned cost", "share of what chance loses (%)"),
+    "beta_rank": ("learned and true β, people and states", "rank correlation"),
+    "beta_rank_of_states": ("the same about a person's mean", "rank correlation"),
+}
 FEATURES: dict[str, dict[str, Any]] = {
     "given": STYLES["bsdr"] | {"label": "features given"},
     "cell": STYLES["br"] | {"label": "learned from the cell"},
@@ -60,16 +67,13 @@ def findings(records: Sequence[Record]) -> list[Finding]:
             )
         )
         for amount in values_of(chosen(records, people="state-dependent"), "rollouts"):
-            for measure, name, more, less in (
-                ("heldout_gap", "held-out gap", "is larger than", "is smaller than"),
-                ("cost_correlation", "correlation of cost", "is higher than", "is lower than"),
-                ("beta_rank", "rank correlation of β", "is higher than", "is lower than"),
-            ):
-                words = _against_given(records, view, amount, measure).sentence(
-                    f"the {name} of `bsdr` with features learned from the {view}", "that with given ones", more, less
-                )
-                headline = measure == "heldout_gap" and amount == COMPARED
-                found.append(Finding(f"{amount} rollouts: {words}", headline))
+            words = _against_given(records, view, amount, "heldout_gap").sentence(
+                f"the held-out gap of `bsdr` with features learned from the {view}",
+                "that with given ones",
+                "is larger than",
+                "is smaller than",
+            )
+            found.append(Finding(f"{amount} rollouts: {words}"))
         words = model_difference(chosen(bsdr, features=view), "bsdr", "br_per_human", "heldout_gap").sentence(
             "the held-out gap of `bsdr`", "that of `br_per_human`", "is larger than", "is smaller than"
         )
@@ -99,32 +103,32 @@ def figure(records: Sequence[Record]) -> Figure:
     bsdr = chosen(records, model="bsdr")
     people = chosen(bsdr, people="state-dependent")
     amounts = sorted(values_of(people, "rollouts"))
-    for axis, measure in zip(axes, DRAWN, strict=False):
-        for number, (view, style) in enumerate(FEATURES.items()):
-            here = chosen(people, features=view)
-            if here:
-                points = [level(chosen(here, rollouts=amount), measure) for amount in amounts]
-                _draw(axis, dodged(range(len(amounts)), number, len(FEATURES), 0.06), points, style)
+    styles = {view: style for view, style in FEATURES.items() if chosen(bsdr, features=view)}
+    for axis, (measure, (title, unit)) in zip(axes, DRAWN.items(), strict=False):
+        for number, (view, style) in enumerate(styles.items()):
+            points = [level(chosen(people, features=view, rollouts=amount), measure) for amount in amounts]
+            x = dodged(range(len(amounts)), number, len(styles), 0.06)
+            _draw(axis, x, points, style, 100 if "%" in unit else 1)
         axis.set_xticks(range(len(amounts)), [str(amount) for amount in amounts])
-        axis.set(xlabel="rollouts per person", title=MEASURES[measure], xlim=(-0.4, len(amounts) - 0.6))
-        axis.set_ylabel("correlation" if measure not in ("heldout_gap", "regret") else "share (1 = 100 %)")
+        axis.set(xlabel="rollouts per person", ylabel=unit, title=title, xlim=(-0.4, len(amounts) - 0.6))
     last = axes[-1]
-    few = chosen(bsdr, rollouts=COMPARED)
     for place, kind in enumerate(("state-dependent", "constant")):
-        for number, (view, style) in enumerate(FEATURES.items()):
-            here = chosen(few, people=kind, features=view)
-            if here:
-                _draw(last, dodged([place], number, len(FEATURES), 0.15), [level(here, "beta_spread")], style)
-        true = level(chosen(few, people=kind), "true_spread").mean
-        last.hlines(true, place - 0.3, place + 0.3, color="black", linestyle="--", label="true" if place else None)
+        few = chosen(bsdr, people=kind, rollouts=COMPARED)
+        for number, (view, style) in enumerate(styles.items()):
+            spread = level(chosen(few, features=view), "beta_spread")
+            _draw(last, dodged([place], number, len(styles), 0.15), [spread], style | {"label": None})
+        true = level(few, "true_spread").mean
+        last.hlines(true, place - 0.3, place + 0.3, color="black", linestyle="--", label=None if place else "true")
     last.set_xticks([0, 1], ["β depends on the state", "β is constant"])
     last.set(title=f"spread of log β over states, {COMPARED} rollouts", ylabel="standard deviation (nats)")
     for axis in axes:
         axis.title.set_fontsize(10)
         axis.grid(axis="y", alpha=0.3)
-    legend_below(drawing, last)
+    handles = [*axes[0].get_legend_handles_labels()[0], *last.get_legend_handles_labels()[0]]
+    drawing.legend(handles=handles, loc="outside lower center", ncols=len(handles), frameon=False, fontsize=9)
+    worlds = " and ".join(values_of(records, "world"))
     drawing.suptitle(
-        "BSDR with given and with learned features, all worlds; bars: 95 % interval over seeds", fontsize=11
+        f"BSDR with given and with learned features, {worlds}; bars: 95 % interval over seeds", fontsize=11
     )
     return drawing
 
@@ -189,15 +193,16 @@ def _against_given(records: Sequence[Record], view: str, rollouts: int, measure:
 
 def _rows(records: Sequence[Record], fields: tuple[str, ...], measures: tuple[str, ...]) -> str:
     """A table with a row for each combination of the fields."""
-    keys = dict.fromkeys(tuple(record[field] for field in fields) for record in records)
     names = MEASURES | {"beta_spread": "spread of log β", "true_spread": "true spread"}
     rows = []
-    for key in sorted(keys, key=lambda key: tuple(str(part).zfill(2) for part in key)):
+    for key in itertools.product(*(values_of(records, field) for field in fields)):
         here = chosen(records, **dict(zip(fields, key, strict=True)))
-        rows.append([*map(str, key), *(shown(level(here, measure)) for measure in measures)])
+        if here:
+            rows.append([*map(str, key), *(shown(level(here, measure)) for measure in measures)])
     return table([*fields, *(names[measure] for measure in measures)], rows)
 
 
-def _draw(axis: Axes, x: Sequence[float], points: Sequence[Any], style: dict[str, Any]) -> None:
-    errors = list(zip(*(point.reach for point in points), strict=True))
-    axis.errorbar(x, [point.mean for point in points], errors, capsize=3, markersize=5, linewidth=1.2, **style)
+def _draw(axis: Axes, x: Sequence[float], points: Sequence[Estimate], style: dict[str, Any], scale: float = 1) -> None:
+    errors = [[scale * reach for reach in side] for side in zip(*(point.reach for point in points), strict=True)]
+    means = [scale * point.mean for point in points]
+    axis.errorbar(x, means, errors, capsize=3, markersize=5, linewidth=1.2, **style)
