@@ -46,53 +46,47 @@ FEATURES: dict[str, dict[str, Any]] = {
     "cell": STYLES["br"] | {"label": "learned from the cell"},
     "window": STYLES["irleed"] | {"label": "learned from a window"},
 }
-COMPARED = 8  # rollouts in the comparisons of models
+COMPARED = 8  # rollouts of what is told first
 
 
 def findings(records: Sequence[Record]) -> list[Finding]:
-    """What was found, in sentences made from the intervals."""
-    few = chosen(records, rollouts=COMPARED)
-    bsdr, constant = (chosen(few, people=people) for people in ("state-dependent", "constant"))
+    """What was found, in sentences made from the intervals; with more rollouts not for the page that sums up."""
     found = []
-    for view in _learned(records):
-        here = chosen(bsdr, model="bsdr", features=view)
+    for view, rollouts in itertools.product(_learned(records), values_of(records, "rollouts")):
+        here = chosen(records, features=view, rollouts=rollouts)
+        people, constant = (chosen(here, people=kind) for kind in ("state-dependent", "constant"))
+        who = f"features learned from the {view}, {rollouts} rollouts"
         cost, ranks, states = (
-            shown(level(here, measure)) for measure in ("cost_correlation", "beta_rank", "beta_rank_of_states")
+            shown(level(chosen(people, model="bsdr"), measure))
+            for measure in ("cost_correlation", "beta_rank", "beta_rank_of_states")
+        )
+        fewer = model_difference(constant, "br_per_human", "bsdr", "heldout_gap")
+        sentences = [
+            f"the correlation of BSDR's cost with the true one is {cost}, the rank correlation of β is {ranks}, and "
+            f"about each person's mean {states}",
+            _against_given(records, view, rollouts, "heldout_gap").sentence(
+                "the held-out gap of `bsdr`", "that with given features", "is larger than", "is smaller than"
+            ),
+            model_difference(people, "bsdr", "br_per_human", "heldout_gap").sentence(
+                "the held-out gap of `bsdr`", "that of `br_per_human`", "is larger than", "is smaller than"
+            ),
+            control_sentence(fewer, "the held-out gap that `bsdr` closes", "`br_per_human`", 4),
+        ]
+        found += [Finding(f"{who}: {words}", rollouts == COMPARED) for words in sentences]
+    for rollouts in values_of(records, "rollouts"):
+        here = chosen(records, model="bsdr", rollouts=rollouts)
+        spreads = ", ".join(
+            f"{shown(level(chosen(here, people='constant', features=view), 'beta_spread'))} ({FEATURES[view]['label']})"
+            for view in values_of(here, "features")
         )
         found.append(
             Finding(
-                f"features learned from the {view}, {here[0]['humans']} people and {COMPARED} rollouts of each: the "
-                f"correlation of BSDR's cost with the true one is {cost}, the rank correlation of β is {ranks}, and "
-                f"about each person's mean {states}"
+                f"control, people whose β is constant, {rollouts} rollouts: the spread of log β over states, about a "
+                f"person's mean, that `bsdr` learns is {spreads}, where there is none; of people whose β depends on "
+                f"the state the true one is {shown(level(chosen(here, people='state-dependent'), 'true_spread'))}",
+                rollouts == COMPARED,
             )
         )
-        for amount in values_of(chosen(records, people="state-dependent"), "rollouts"):
-            words = _against_given(records, view, amount, "heldout_gap").sentence(
-                f"the held-out gap of `bsdr` with features learned from the {view}",
-                "that with given ones",
-                "is larger than",
-                "is smaller than",
-            )
-            found.append(Finding(f"{amount} rollouts: {words}"))
-        words = model_difference(chosen(bsdr, features=view), "bsdr", "br_per_human", "heldout_gap").sentence(
-            "the held-out gap of `bsdr`", "that of `br_per_human`", "is larger than", "is smaller than"
-        )
-        found.append(Finding(f"both with features learned from the {view}: {words}"))
-        fewer = model_difference(chosen(constant, features=view), "br_per_human", "bsdr", "heldout_gap")
-        words = control_sentence(fewer, "the held-out gap that `bsdr` closes", "`br_per_human`", 4)
-        found.append(Finding(f"both with features learned from the {view}: {words}"))
-    spreads = (
-        f"{shown(level(chosen(constant, model='bsdr', features=view), 'beta_spread'))} ({style['label']})"
-        for view, style in FEATURES.items()
-        if chosen(constant, features=view)
-    )
-    found.append(
-        Finding(
-            "control, people whose β is constant: the spread of log β over states, about a person's mean, that `bsdr` "
-            f"learns is {', '.join(spreads)}, where there is none; of people whose β depends on the state the true one "
-            f"is {shown(level(bsdr, 'true_spread'))}"
-        )
-    )
     return found
 
 
@@ -142,11 +136,7 @@ def section(records: Sequence[Record]) -> str:
         for view in _learned(records)
         for amount in values_of(people, "rollouts")
     ]
-    control = _rows(
-        chosen(records, rollouts=COMPARED),
-        ("people", "features", "model"),
-        ("heldout_gap", "beta_spread", "true_spread"),
-    )
+    control = _rows(records, ("people", "rollouts", "features", "model"), ("heldout_gap", "beta_spread", "true_spread"))
     return f"""## With learned features
 
 {len(records)} more fits, to {people[0]["humans"]} of the same people, of models that are not given what people's cost \
@@ -176,8 +166,8 @@ Learned less given, all worlds together:
 
 {table(["features", "rollouts", *MEASURES.values()], differences)}
 
-Against one beta for each person, and the control, {COMPARED} rollouts, all worlds together. The spread is the \
-standard deviation of log beta over the visits of a person, about the person's mean:
+Against one beta for each person, and the control, all worlds together. The spread is the standard deviation of log \
+beta over the visits of a person, about the person's mean:
 
 {control}"""
 

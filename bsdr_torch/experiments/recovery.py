@@ -78,19 +78,18 @@ def cases(quick: bool, seeds: int) -> list[Case]:
 
 
 def features_cases(quick: bool, seeds: int) -> list[FeaturesCase]:
-    """For each seed: BSDR with given and with learned features; with the latter, and for the control, BR per person."""
+    """BSDR with given and learned features, BR per person with the latter, and all of it again with constant beta."""
     worlds = ("meadow",) if quick else ("meadow", "orchard")
     humans, amounts = (5, (8,)) if quick else (20, (8, 32))
-    found = []
-    for seed, world, features in itertools.product(
-        range(seeds), worlds, ("given", "cell") if quick else ("given", *VIEW_RADIUS)
-    ):
-        fits: list[tuple[str, RationalityKind, int]] = [("state-dependent", "bsdr", amount) for amount in amounts]
-        fits.append(("constant", "bsdr", 8))
-        if features != "given":
-            fits += [("state-dependent", "br_per_human", 8), ("constant", "br_per_human", 8)]
-        found += [FeaturesCase(world, who, model, humans, amount, seed, features) for who, model, amount in fits]
-    return found
+    fits: list[tuple[str, RationalityKind]] = [("given", "bsdr"), ("cell", "bsdr"), ("cell", "br_per_human")]
+    if not quick:
+        fits += [("window", "bsdr"), ("window", "br_per_human")]
+    return [
+        FeaturesCase(world, who, model, humans, rollouts, seed, features)
+        for seed, rollouts, world, who, (features, model) in itertools.product(
+            range(seeds), amounts, worlds, ("state-dependent", "constant"), fits
+        )
+    ]
 
 
 def run_case(case: Case) -> list[Record]:
