@@ -56,14 +56,14 @@ def findings(records: Sequence[Record]) -> list[Finding]:
         here = chosen(records, features=view, rollouts=rollouts)
         people, constant = (chosen(here, people=kind) for kind in ("state-dependent", "constant"))
         who = f"features learned from the {view}, {rollouts} rollouts"
-        cost, ranks, states = (
+        cost, loss, ranks, states = (
             shown(level(chosen(people, model="bsdr"), measure))
-            for measure in ("cost_correlation", "beta_rank", "beta_rank_of_states")
+            for measure in ("cost_correlation", "regret", "beta_rank", "beta_rank_of_states")
         )
         fewer = model_difference(constant, "br_per_human", "bsdr", "heldout_gap")
         sentences = [
-            f"the correlation of BSDR's cost with the true one is {cost}, the rank correlation of β is {ranks}, and "
-            f"about each person's mean {states}",
+            f"the correlation of BSDR's cost with the true one is {cost}, its regret is {loss}, the rank "
+            f"correlation of β is {ranks}, and about each person's mean {states}",
             _against_given(records, view, rollouts, "heldout_gap").sentence(
                 "the held-out gap of `bsdr`", "that with given features", "is larger than", "is smaller than"
             ),
@@ -139,12 +139,12 @@ def section(records: Sequence[Record]) -> str:
     control = _rows(records, ("people", "rollouts", "features", "model"), ("heldout_gap", "beta_spread", "true_spread"))
     return f"""## With learned features
 
-{len(records)} more fits, to {people[0]["humans"]} of the same people, of models that are not given what people's cost \
+{len(records)} more fits, to the same people ({people[0]["humans"]}), of models that are not given what people's cost \
 and rationality are made of, beside BSDR with given features. phi_R and phi_beta are two networks (one hidden layer of \
 32, seven features and a constant: `HumanModel` with `features: mlp`) of what the world shows: 0 or 1 for wall, goal, \
 every terrain and every region, of the `cell` alone, or of a `window` of 3 x 3 cells around it. So the true features \
-are among what the networks see; they have to find which of it matters, and for what. A cell can be told by its window \
-in most places, so with a window almost any cost can be fitted.
+are among what the networks see; they have to find which of it matters, and for what. No two cells of these worlds \
+have the same window, so that networks which see it could fit any cost and any beta.
 
 With learned features only the product of beta and cost can be found, and the convention is that the mean of beta over \
 people is 1 in every state. Here the truth and all models, also those with given features, are brought to this gauge \
