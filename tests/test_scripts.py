@@ -152,7 +152,8 @@ def test_those_who_learn_by_playing_are_trained_by_config_and_kept_for_the_table
 
 
 SECTIONS = {
-    "recovery": "The paper's figure; How much data it takes; Against the other rationality models; One human",
+    "recovery": "The paper's figure; How much data it takes; Against the other rationality models; "
+    "With learned features; One human",
     "kitchen_recovery": "How well rationality is recovered; Against the other rationality models",
     "shared_goals": "Distances; Permutation tests; All numbers",
     "reward_generalization": "Regret; Returns; All worlds together; World by world, 20 people",

@@ -80,9 +80,9 @@ zero the sentence says so and claims nothing. A control is a comparison in which
 
 The people of kitchen_shared_goals, kitchen_rewards, kitchen_transfer, kitchen_goals and online_adaptation are real. \
 All others are simulated, by the rule of BSDR and with the features that the models are given; only in \
-action_prediction some act by another rule, and in kitchen_recovery the models have to find the features. What is \
-found of them says what can be learned if people are like that, and how much there is to lose by ignoring it; it does \
-not say that people are like that.
+action_prediction some act by another rule, and in kitchen_recovery and a part of recovery the models have to find the \
+features. What is found of them says what can be learned if people are like that, and how much there is to lose by \
+ignoring it; it does not say that people are like that.
 
 {chr(10).join(sections)}"""
     write_text(settings.out / "README.md", text)

@@ -36,6 +36,43 @@ def fit(data: RolloutData, rationality: RationalityKind, **model: Any) -> tuple[
     return people.eval(), converged
 
 
+def fit_networks(
+    data: RolloutData,
+    rationality: RationalityKind,
+    seed: int,
+    weight_scale: float,
+    steps: int = 150,
+    learning_rate: float = 0.05,
+    **model: Any,
+) -> HumanModel:
+    """A model of the training rollouts whose features are networks, after some steps of Adam on all data at once.
+
+    Everything is MAP as in `fit`, and the weights of the networks have a normal prior around zero with standard
+    deviation `weight_scale`, which enters as weight decay. `seed` is that of the weights that the fit starts from.
+    """
+    chunks = data.chunks("train").chunks
+    decay = 1 / (weight_scale**2 * chunks[0].total_actions)  # the loss is per action
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        people = HumanModel(
+            data.specs,
+            data.humans,
+            rationality,
+            features="mlp",
+            learning_rate=learning_rate,
+            weight_decay=decay,
+            **model,
+        ).double()
+    optimizer = people.configure_optimizers()
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, learning_rate, total_steps=steps, pct_start=0.1)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        torch.stack([people.loss(chunk).total for chunk in chunks]).mean().backward()  # type: ignore[no-untyped-call]  # torch's
+        optimizer.step()
+        schedule.step()
+    return people.eval()
+
+
 def fit_each_alone(
     world: GridWorld, rollouts: Rollouts, num_humans: int, prior_scale: float = 5.0
 ) -> tuple[Tensor, bool]:

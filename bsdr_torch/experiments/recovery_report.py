@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from bsdr_torch.data.grid_people import Truth, grid_problem, simulate
+from bsdr_torch.experiments import learned_features_report
 from bsdr_torch.experiments.fitting import fit
 from bsdr_torch.experiments.reporting import (
     READING,
@@ -44,19 +45,21 @@ BETA_GRID = torch.logspace(-1, 3, 9, dtype=torch.float64)
 ANGLES = torch.linspace(0, math.pi / 2, 19, dtype=torch.float64)
 
 
-def write(settings: Run, records: Sequence[Record]) -> list[Finding]:
-    """Draws the figures, writes report.md and returns the findings."""
+def write(settings: Run, records: Sequence[Record], of_features: Sequence[Record]) -> list[Finding]:
+    """Draws the figures, writes report.md and returns the findings; `of_features` are from `run_features_case`."""
     posterior = paper_posterior(humans=4)
     profiles = {n: cost_profile(n) for n in (1, 20)}
-    found = findings(records)
+    found = [*findings(records), *learned_features_report.findings(of_features)]
     figures = {
         "posterior": posterior_figure(posterior),
         "one_human": profile_figure(profiles),
         "amounts": amounts_figure(records),
         "models": models_figure(records),
         "maps": example_figure(),
+        "learned_features": learned_features_report.figure(of_features),
     }
-    write_report(settings.out, _text(settings, records, posterior, profiles, found), figures)
+    learned = learned_features_report.section(of_features)
+    write_report(settings.out, _text(settings, records, posterior, profiles, found, learned), figures)
     return found
 
 
@@ -247,6 +250,7 @@ def _text(
     posterior: GridPosterior,
     profiles: dict[int, Tensor],
     found: Sequence[Finding],
+    learned_features: str,
 ) -> str:
     best = int(posterior.theta_R.argmax())
     amounts = _measures_table(
@@ -299,6 +303,8 @@ for whom it is constant. The beta of `irleed` is not comparable: part of it move
 ![models](models.png)
 
 {models}
+
+{learned_features}
 
 ## One human
 
