@@ -31,6 +31,7 @@ from bsdr_torch.worlds.overcooked import unique_states
 STEPS = 60  # of a game
 HELD_OUT = 10  # games of each person that no fit sees
 LEARNING_RATE, TOLERANCE = 3e-2, 1e-3  # of fits with exact plans
+NEURAL_SEEDS, EPOCHS = 5, 8  # of fits with the plans of a network
 LEVEL, DEPENDENCE = 0.5, 0.7  # standard deviations of log beta: between people, and of each situation's effect on each
 
 
@@ -66,30 +67,51 @@ def run(settings: Run) -> list[Finding]:
 
 
 def cases(quick: bool, seeds: int) -> list[Case]:
-    """For each seed: every model with all data, BSDR with less of it, and the control."""
+    """For each seed: every model with all data, BSDR with less of it or a learned cost, and the control.
+
+    For the first `NEURAL_SEEDS`, also with the plans of a network, unless it is to be `quick`.
+    """
     humans, games, steps = (6, 60, 40) if quick else (12, 100, 160)
     less = 30
-    found = []
-    for seed in range(seeds):
-        of_people: list[tuple[RationalityKind, str, int]] = [("bsdr", "events", games), ("br", "events", games)]
-        if not quick:
-            of_people += [("br_per_human", "events", games), ("bsdr", "events", less)]
-        for model, reward, many in of_people:
-            found.append(Case("state-dependent", "exact", model, reward, humans, many, seed, steps))
-        for control in ("br", "bsdr"):
-            found.append(Case("alike", "exact", control, "events", humans, games, seed, steps))
-    return found
+    fits: list[tuple[str, str, RationalityKind, str, int]] = [
+        ("state-dependent", "exact", "bsdr", "events", games),
+        ("state-dependent", "exact", "br", "events", games),
+        ("alike", "exact", "br", "events", games),
+        ("alike", "exact", "bsdr", "events", games),
+    ]
+    if not quick:
+        fits += [
+            ("state-dependent", "exact", "br_per_human", "events", games),
+            ("state-dependent", "exact", "bsdr", "events", less),
+            ("state-dependent", "exact", "bsdr", "learned", games),
+            ("state-dependent", "neural", "bsdr", "events", games),
+            ("state-dependent", "neural", "br_per_human", "events", games),
+            ("state-dependent", "neural", "bsdr", "learned", games),
+            ("state-dependent", "neural", "br_per_human", "learned", games),
+            ("alike", "neural", "br", "learned", games),
+            ("alike", "neural", "bsdr", "learned", games),
+        ]
+    return [
+        Case(people, engine, model, reward, humans, many, seed, EPOCHS if engine == "neural" else steps)
+        for seed in range(seeds)
+        for people, engine, model, reward, many in fits
+        if engine == "exact" or seed < NEURAL_SEEDS
+    ]
 
 
 def run_case(case: Case) -> list[Record]:
-    """Simulates the people of a case, fits its model to them and scores it; see `scores`."""
+    """Simulates the people of a case, fits its model to them and scores it; see `scores`.
+
+    If its plans are those of a network, `replanned_excess` is that of exact plans from the reward it learned.
+    """
     people = simulated(case.people, case.humans, case.seed)
     data = watched(people, case.games, torch.Generator().manual_seed(9500 + case.seed))
     torch.manual_seed(case.seed)
     # Nothing that people do depends on what they did before, or on who they are but for beta.
     options: dict[str, Any] = {"history": 0, "identity": False, "habit_hidden": [16], "habit_dropout": 0.0}
+    options |= {"hidden": [64], "width": 32, "made_up": 1, "beyond": 1 / 32}  # a small kitchen, and no other
     if case.engine == "exact":
-        options |= {"hidden": [64], "rank": 1, "made_up": 1, "width": 32}  # what plans do not need is kept small
+        options["rank"] = 1  # of the network's plans, which nobody asks for
     model = KitchenModel(
         data.specs,
         data.humans,
@@ -101,12 +123,15 @@ def run_case(case: Case) -> list[Record]:
         **options,
     )
     know_the_partner(model)
+    exact = Exact(model, {people.graph.layout.name: people.graph}, model.engine, TOLERANCE)
     if case.engine == "exact":
-        model.engine = Exact(model, {people.graph.layout.name: people.graph}, model.engine, TOLERANCE)
+        model.engine = exact
         fit_exactly(model, data, people, case.fit_steps)
-    else:
-        fit(model, data, case.fit_steps, patience=case.fit_steps)
-    return [scores(model, data, people)]
+        return [scores(model, data, people)]
+    fit(model, data, case.fit_steps, patience=case.fit_steps)
+    found = scores(model, data, people)
+    model.engine = exact
+    return [found | {"replanned_excess": scores(model, data, people)["excess"]}]
 
 
 @lru_cache(maxsize=2)
@@ -122,7 +147,9 @@ def watched(people: SimulatedPeople, games: int, generator: torch.Generator) -> 
     played = play(people, HELD_OUT + validating + games, STEPS, generator)
     with tempfile.TemporaryDirectory() as folder:
         write_prepared(folder, as_prepared(played))
-        data = KitchenPeople(folder, history=0)
+        # Balanced, so that situations are drawn one by one: in a small kitchen, batches of all that was decided in one
+        # situation after another would have few of them.
+        data = KitchenPeople(folder, history=0, balanced=True)
     parts = [TEST] * HELD_OUT + [VALIDATION] * validating + [TRAIN] * games
     of_games = torch.tensor(parts, dtype=torch.int8).repeat(len(people.names))
     data.parts = {played.layout.name: of_games[played.game]}
@@ -179,8 +206,10 @@ def scores(model: KitchenModel, data: KitchenPeople, people: SimulatedPeople) ->
     Everything of beta is over all people and the states that anybody visited in training, each alike: `beta_rank` is
     the rank correlation of learned and true beta_i(s), `beta_rank_of_people` the mean over states of that over people,
     `beta_rank_of_states` that of log beta_i(s) less its mean over states for each person, which no beta of a person
-    alone can have, and the spreads are standard deviations of log beta. `excess` is the cross-entropy above that of the
-    people's own policies on the same steps; `unaware` is that of the mean of all people's policies.
+    alone can have, and the spreads are standard deviations of log beta. Over the same states, `positive_cost` is the
+    share of those whose learned cost is positive, and `cost_rank` the rank correlation of learned and true cost.
+    `excess` is the cross-entropy above that of the people's own policies on the same steps; `unaware` is that of the
+    mean of all people's policies.
     """
     graph, name = people.graph, people.graph.layout.name
     seen, unseen = data.steps("train")[name], data.steps("test")[name]
@@ -190,7 +219,9 @@ def scores(model: KitchenModel, data: KitchenPeople, people: SimulatedPeople) ->
     anybody = float(-people.policy[where].mean(2).gather(1, taken).log().mean())
     visited = torch.unique(graph.index(seen.states))
     features = view(graph.layout, graph.states[visited], 0).features
-    beta = model.beta(features, torch.arange(len(people.names))).double()
+    everybody = torch.arange(len(people.names))
+    beta = model.beta(features, everybody).double()
+    cost = -model.reward(features, everybody).mean(1)  # as the mean of beta is 1
     true = people.beta[visited]
     by_state = [rank_correlation(one, other) for one, other in zip(beta, true, strict=True)]
     return {
@@ -204,6 +235,8 @@ def scores(model: KitchenModel, data: KitchenPeople, people: SimulatedPeople) ->
         "beta_rank_of_states": rank_correlation(_about_the_mean(beta), _about_the_mean(true)),
         "beta_spread": float(beta.log().std()),
         "true_spread": float(true.log().std()),
+        "positive_cost": float((cost > 0).float().mean()),
+        "cost_rank": rank_correlation(cost, people.cost[visited]),
     }
 
 

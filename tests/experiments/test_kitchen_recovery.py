@@ -20,6 +20,14 @@ def test_nothing_is_found_in_people_who_are_all_alike() -> None:
     assert found["excess"] < 0.03
 
 
+def test_plans_of_a_network_are_also_made_anew_from_its_reward() -> None:
+    (found,) = run_case(Case("state-dependent", "neural", "bsdr", "learned", humans=2, games=10, seed=0, fit_steps=1))
+    assert found["positive_cost"] == 1  # as it starts
+    assert found["excess"] > 0
+    assert found["replanned_excess"] > 0
+    assert found["replanned_excess"] != found["excess"]
+
+
 def test_parts_are_whole_games_and_people_do_not_depend_on_the_model() -> None:
     people = simulated("state-dependent", 2, 0)
     data = watched(people, 10, torch.Generator().manual_seed(0))
