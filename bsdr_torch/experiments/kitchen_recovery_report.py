@@ -173,6 +173,7 @@ def ranks_figure(records: Sequence[Record]) -> Figure:
         axis.axhline(AIM, color="black", linestyle="--", linewidth=0.8, label=f"aim, {AIM:g}")
         names = [f"{engine}\n{reward}\n{many:,}" for engine, reward, many in places]
         axis.set_xticks(range(len(places)), names, fontsize=8)
+        axis.set_xlim(-0.6, len(places) - 0.4)
         axis.set_xlabel("plans, cost, decisions of each person", fontsize=9)
         axis.set_title(title, fontsize=9)
         axis.grid(axis="y", alpha=0.3)
