@@ -250,22 +250,23 @@ def _differences(results: Results, contenders: Mapping[str, Contender], protocol
     planners = [model for model in losses if contenders[model].replan is not None]
     if not planners:
         return []
-    again = {model: _replanned_losses(results, model, protocol) for model in planners}
+    anew = {model: f"{model}, re-planned" for model in planners}
     level = {model: float(_scores(results, _mean(s))["ce"]) for model, s in _by_model(results, protocol).items()}
     online = [model for model in losses if model.endswith(_ONLINE)]  # they know more, and compare with one another
     cloning = [model for model in losses if model.startswith("cloning") and model not in online]
-    pairs: list[tuple[str, Tensor, str]] = []
+    pairs: list[tuple[str, str]] = []
     if cloning:
         best = min(cloning, key=lambda model: level[model])
-        pairs += [(model, losses[model], best) for model in planners]
-        pairs += [(f"{model}, re-planned", again[model], best) for model in planners]
+        pairs += [(model, best) for model in (*planners, *anew.values())]
     knowing = [model for model in online if model.removesuffix(_ONLINE) in planners]
-    pairs += [(model, losses[model], other) for model in knowing for other in online if other not in knowing]
-    pairs += [(model, losses[model], simpler) for place, model in enumerate(planners) for simpler in planners[:place]]
+    pairs += [(model, other) for model in knowing for other in online if other not in knowing]
+    simpler = [(model, other) for place, model in enumerate(planners) for other in planners[:place]]
+    pairs += simpler + [(anew[model], anew[other]) for model, other in simpler]
+    losses |= {anew[model]: _replanned_losses(results, model, protocol) for model in planners}
     kitchens = list(dict.fromkeys(key.layout for key in results.rollouts))
     lines = ["| model | less | all | " + " | ".join(kitchens) + " |", "|---|---|" + "---:|" * (len(kitchens) + 1)]
-    for name, values, other in pairs:
-        gap = values - losses[other]
+    for name, other in pairs:
+        gap = losses[name] - losses[other]
         cells = []
         for kitchen in (None, *kitchens):
             inside = torch.tensor([kitchen in (None, key.layout) for key in results.rollouts])

@@ -234,6 +234,7 @@ def test_planners_are_set_beside_the_best_cloning_row_and_one_another_by_kitchen
     assert differences("bsdr", "cloning-256") == pytest.approx([-0.15, -0.2, -0.1])
     assert differences("bsdr, re-planned", "cloning-256") == pytest.approx([-0.05, -0.05, -0.05])
     assert differences("bsdr", "br") == pytest.approx([-0.2, -0.25, -0.15])
+    assert differences("bsdr, re-planned", "br, re-planned") == pytest.approx([-0.15, -0.15, -0.15])
     assert not any(line.startswith("| bsdr | cloning-64 |") for line in lines)
 
 
