@@ -21,6 +21,7 @@ from bsdr_torch.experiments.reporting import (
     bullets,
     chosen,
     control_sentence,
+    legend_below,
     level,
     model_difference,
     shown,
@@ -180,13 +181,15 @@ def amounts_figure(records: Sequence[Record]) -> Figure:
                     **STYLES[style],
                 )
             axis.set_xscale("log", base=2)
-            axis.set_yscale("log", nonpositive="clip")
+            axis.set_yscale(
+                "symlog", linthresh=0.1 if measure == "beta_relative_error" else 1e-3
+            )  # intervals reach zero
             if measure == "theta_R_cosine":
                 axis.set_title(world)
             if measure == "heldout_gap":
                 axis.set_xlabel("rollouts per person")
         row[0].set_ylabel("1 - cosine of θ_R" if measure == "theta_R_cosine" else label)
-    axes[0, 0].legend()
+    legend_below(figure, axes[0, 0])
     figure.suptitle("BSDR; bars: 95 % interval over seeds")
     return figure
 
@@ -239,9 +242,8 @@ def example_figure() -> Figure:
 
 
 def _plotted(records: Sequence[Record], measure: str) -> Estimate:
-    """Above zero, as a logarithmic axis wants it."""
-    values = [1 - r[measure] if measure == "theta_R_cosine" else r[measure] for r in records]
-    return estimate([max(value, 1e-6) for value in values])
+    """A measure that is zero where there is no error."""
+    return estimate([1 - r[measure] if measure == "theta_R_cosine" else r[measure] for r in records])
 
 
 def _text(
