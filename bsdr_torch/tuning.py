@@ -30,7 +30,7 @@ def trials(
 
     Under `rollout` and `human` it is scored on the validation part. Under `layout` that would say nothing of a new
     kitchen: it is trained without two kitchens and scored in each of them, which tells what to choose where the other
-    one tests.
+    one tests. Models that learn by playing have no such trials.
 
     Args:
         name: of the contender.
@@ -46,6 +46,8 @@ def trials(
     if len(set(without)) != (2 if protocol == "layout" else 0):
         raise InputError(f"without: two different kitchens under layout, none otherwise; got {list(without)}")
     under = contender.settings.get("under")  # of models that are trained on people
+    if protocol == "layout" and not under:
+        raise InputError(f"{name} learns in each kitchen by itself: there is nothing to tune under layout")
     settings = contender.settings | ({"under": {protocol: under[protocol] | changes}} if under else changes)
 
     def people(**options: Any) -> KitchenPeople:

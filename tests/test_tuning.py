@@ -66,6 +66,7 @@ def test_trials_are_added_to_a_file(prepared_2019: Path, tmp_path: Path) -> None
     ("name", "protocol", "without", "message"),
     [
         ("uniform", "rollout", [], "uniform has nothing to tune under rollout"),
+        ("self-play", "layout", ["cramped_room", "forced_coordination"], "learns in each kitchen by itself"),
         ("bsdr", "rollout", ["cramped_room", "forced_coordination"], "none otherwise"),
         ("bsdr", "layout", ["cramped_room", "cramped_room"], "two different kitchens"),
     ],

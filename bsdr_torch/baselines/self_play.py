@@ -24,6 +24,7 @@ from bsdr_torch.data.arrow_files import write_files
 from bsdr_torch.data.decisions import Decisions
 from bsdr_torch.data.kitchen_people import KitchenPeople
 from bsdr_torch.data.prepared import layout_to_json
+from bsdr_torch.errors import InputError
 from bsdr_torch.kitchens.networks import multilayer_perceptron
 from bsdr_torch.kitchens.outlook import NUM_FEATURES
 from bsdr_torch.kitchens.predicting import KitchenPredictor
@@ -111,13 +112,15 @@ class SelfTaught(KitchenPredictor):
     @torch.no_grad()
     def fit_temperature(self, data: KitchenPeople) -> None:
         """The T, of a grid, that predicts the training part best, all kitchens alike."""
+        training = {layout: steps for layout, steps in data.steps("train").items() if layout in self.layouts}
+        if not training:
+            raise InputError(f"a temperature needs people in one of the kitchens {', '.join(self.layouts)}")
         losses = torch.zeros(len(_TEMPERATURES), dtype=torch.float64)
-        for layout, steps in data.steps("train").items():
-            if layout in self.layouts:
-                rows = Decisions(layout, *(column.to(self.device) for column in steps[1:]))
-                found = self.as_it_plays(rows)
-                for number, temperature in enumerate(_TEMPERATURES.tolist()):
-                    losses[number] += float(nll_loss((found / temperature).log_softmax(1), rows.actions))
+        for layout, steps in training.items():
+            rows = Decisions(layout, *(column.to(self.device) for column in steps[1:]))
+            found = self.as_it_plays(rows)
+            for number, temperature in enumerate(_TEMPERATURES.tolist()):
+                losses[number] += float(nll_loss((found / temperature).log_softmax(1), rows.actions))
         self.temperature = _TEMPERATURES[losses.argmin()].to(self.device)
 
     def on_validation_epoch_start(self) -> None:

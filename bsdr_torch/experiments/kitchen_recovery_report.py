@@ -226,9 +226,9 @@ def _if_measured(records: Sequence[Record], measure: str, digits: int) -> str:
 
 def _text(settings: Run, records: Sequence[Record], found: list[Finding]) -> str:
     people = [r for r in chosen(records, people="state-dependent") if r["model"] != "br"]
-    rows = []
-    for kind in _kinds_of_fits(people, ("engine", "reward", "humans", "decisions")):
-        same = chosen(people, **dict(zip(("engine", "reward", "humans", "decisions"), kind, strict=True)))
+    rows, kinds = [], ("engine", "reward", "humans", "decisions")
+    for kind in _kinds_of_fits(people, kinds):
+        same = chosen(people, **dict(zip(kinds, kind, strict=True)))
         for model in values_of(same, "model"):
             here = chosen(same, model=model)
             measured = [shown(level(here, measure), 2) for measure in MEASURES]

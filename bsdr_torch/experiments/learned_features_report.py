@@ -148,10 +148,10 @@ have the same window, so that networks which see it could fit any cost and any b
 
 With learned features only the product of beta and cost can be found, and the convention is that the mean of beta over \
 people is 1 in every state. Here the truth and all models, also those with given features, are brought to this gauge \
-and compared over the states that people visited. Only `{MEASURES["regret_as_is"]}` takes the model's cost by the true \
-cost without it, where a part of the regret may be the gauge's. Correlations of cost are linear. Ranks are Spearman's: \
-of beta over people and the states that each visited, and of log beta less the mean of the person. Everything is in \
-[learned_features/results.json](learned_features/results.json).
+and compared over the states that people visited; regret is of the whole world. Only `{MEASURES["regret_as_is"]}` \
+takes the model's cost by the true cost without it, where a part of the regret may be the gauge's. Correlations of \
+cost are linear. Ranks are Spearman's: of beta over people and the states that each visited, and of log beta less the \
+mean of the person. Everything is in [learned_features/results.json](learned_features/results.json).
 
 Networks are fitted by Adam on all data at once, 150 steps from one start, with a normal prior on their weights whose \
 standard deviation is 1, divided by the side of the window. This was chosen among 18 settings on people of other seeds \

@@ -328,9 +328,10 @@ At each step that they predict, BSDR and ILEED see the last {LONG_HISTORY} own a
 control is to see the first steps of somebody else, in the same seat and kitchen: a model that learns who plays \
 does not gain from them. One that knew nothing of people does, as it learns of them what people have in common.
 
-Cross-entropy is averaged as in the table of models, over games and then over kitchens. Brackets are \
-{CONFIDENCE:.0%} intervals by bootstrap over pairs of people, paired for changes and differences, and p is that of the \
-same normal distribution. No sentence below claims a difference whose interval contains zero.
+Cross-entropy is averaged as in the table of models, over games and then over kitchens. Brackets are {CONFIDENCE:.0%} \
+intervals by bootstrap over pairs of people (of the control, those who are predicted), paired for changes and \
+differences, and p is that of the same normal distribution. No sentence below claims a difference whose interval \
+contains zero.
 
 ## What was found
 

@@ -142,12 +142,13 @@ def model_errors(data: RolloutData, model: HumanModel) -> Recovery:
 def function_errors(data: RolloutData, model: HumanModel) -> Record:
     """How close the functions c(s) and beta_i(s) of a model come to the true ones, whatever they are made of.
 
-    Both are first brought to the gauge in which the mean of beta over people is 1 in every state. Everything is over
-    the states that people visited in training: `cost_correlation` over states; `beta_rank` the rank correlation of
-    beta_i(s) over people and the states that each visited; `beta_rank_of_states` that of log beta_i(s) less the
-    person's mean, and `beta_spread` the standard deviation of it (`true_spread` of the true one), which no beta that is
-    constant has; `beta_relative_error` as in `Recovery`. `regret` is of the cost in this gauge by the true one in this
-    gauge; `regret_as_is` that of the model's cost by the true cost, each as it is.
+    Both are first brought to the gauge in which the mean of beta over people is 1 in every state. Everything but
+    regret, which is of the whole world, is over the states that people visited in training: `cost_correlation` over
+    states; `beta_rank` the rank correlation of beta_i(s) over people and the states that each visited;
+    `beta_rank_of_states` that of log beta_i(s) less the person's mean, and `beta_spread` the standard deviation of it
+    (`true_spread` of the true one), which no beta that is constant has; `beta_relative_error` as in `Recovery`.
+    `regret` is of the cost in this gauge by the true one in this gauge; `regret_as_is` that of the model's cost by the
+    true cost, each as it is.
     """
     (name, world), truth = next(iter(data.worlds.items())), data.truth
     assert truth is not None

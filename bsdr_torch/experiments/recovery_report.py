@@ -268,7 +268,8 @@ vanishing gradient, {len(values_of(records, "seed"))} seeds.
 
 {READING}
 
-{SIMULATED_BY_BSDR}
+{SIMULATED_BY_BSDR} All of this but for the part with learned features, more fits of models that are not given these \
+features, whose prior on the networks' weights was chosen; see there.
 
 ## What was found
 
