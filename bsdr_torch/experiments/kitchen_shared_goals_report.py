@@ -162,6 +162,15 @@ def findings(compared: Sequence[Record], tests: Mapping[str, Tested]) -> list[Fi
                 f"the rewards of {groups} {clear} more alike than others (effect {test.effect:.2f}, {p_value(test.p)})"
             )
             found.append(Finding(f"{people}, permutation test: {words}"))
+    for whose, other in COMPARED:
+        for measure in ("similarity", "loss") if whose != "own" else ("loss",):
+            words = _beyond_the_control(compared, whose, other, measure).sentence(
+                f"the difference in {measure} between the rewards of {WHOSE[whose]} and those of {WHOSE[other]}",
+                "that in the control",
+                "is above",
+                "is below",
+            )
+            found.append(Finding(f"people less the control: {words}", headline=measure == "loss" and other != "random"))
     here = chosen(compared, actions="as they were")
     words = _difference(here, "self elsewhere", "others elsewhere", "loss").sentence(
         "the loss with the person's own reward from other kitchens",
@@ -238,6 +247,23 @@ def _difference(compared: Sequence[Record], whose: str, other: str, measure: str
     return Difference(some, others, measure, "pair")
 
 
+def _beyond_the_control(compared: Sequence[Record], whose: str, other: str, measure: str) -> Difference:
+    """By how much a difference between whose rewards is larger in people than in the control, on the same people."""
+    gaps: dict[str, list[Record]] = {}
+    for actions in ACTIONS:
+        here = chosen(compared, actions=actions)
+        values = {of: {(r["human"], r["kitchen"]): r for r in chosen(here, whose=of)} for of in (whose, other)}
+        gaps[actions] = [
+            {"key": key, "pair": record["pair"], "gap": record[measure] - values[other][key][measure]}
+            for key, record in values[whose].items()
+            if key in values[other]
+        ]
+    people, control = gaps.values()
+    both = {record["key"] for record in people} & {record["key"] for record in control}
+    people, control = ([record for record in of if record["key"] in both] for of in (people, control))
+    return Difference(people, control, "gap", "pair")
+
+
 def _numbers(records: Sequence[Record], field: str) -> Tensor:
     values = values_of(records, field)
     return torch.tensor([values.index(record[field]) for record in records])
@@ -309,7 +335,8 @@ policy, which no shaping changes, in the kitchen of one of them: 1 is the same u
 if the person wanted what the other wants, with own habits, at the scale (of four) that fits the first two thirds \
 best. Rewards of whoever played with the person are not compared. The control are fits to the same steps with each \
 person's actions in random order and moves in random directions: nothing to learn of goals. Where rewards are worth a \
-little in the control, too, differences of that size mean nothing.
+little in the control, too, differences of that size mean nothing; sentences about *people less the control* take them \
+away, person by person.
 
 The permutation tests ask whether rewards go together by kitchen (kitchens change places among those of one person), \
 by seat (seats change places within a kitchen) and by person (people change places within a kitchen and seat); \

@@ -148,3 +148,18 @@ def test_the_report_is_written_from_fits_and_comparisons(tmp_path: Path, monkeyp
     assert "## Permutation tests" in (tmp_path / "report.md").read_text()
     own = [record["similarities"][number] for number, record in enumerate(compared)]
     assert all(abs(value - 1) < 1e-9 for value in own)
+
+
+def test_what_is_in_the_control_is_taken_away_person_by_person() -> None:
+    values = {("as they were", "own"): 0.5, ("as they were", "same seat"): 0.6}
+    values |= {("at random", "own"): 0.9, ("at random", "same seat"): 0.92}
+    records = [
+        {"human": f"{pair}/{seat}", "kitchen": "one", "pair": pair, "actions": actions, "whose": whose}
+        | {"loss": value + 0.01 * pair * (whose == "own")}
+        for (actions, whose), value in values.items()
+        for pair in range(3)
+        for seat in (0, 1)
+        if (actions, pair, seat) != ("at random", 2, 1)  # of whom there is no control
+    ]
+    found = kitchen_shared_goals_report._beyond_the_control(records, "own", "same seat", "loss")
+    assert found.estimate[:3] == pytest.approx((-0.08,) * 3)
