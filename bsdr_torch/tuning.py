@@ -60,7 +60,12 @@ def trials(
     else:
         parts = [people()]
     part: Part = "test" if protocol == "layout" else "validation"
-    model = contender.fit(parts[0], seed, **settings)
+    try:
+        model = contender.fit(parts[0], seed, **settings)
+    except TypeError as error:
+        if "unexpected keyword argument" not in str(error):
+            raise
+        raise InputError(f"{name}: {error}") from None
     for data, scored_on in zip(parts, without or [part], strict=True):
         if isinstance(model, KitchenPredictor):
             model.layouts |= {layout: games.layout for layout, games in data.kitchens.items()}

@@ -74,3 +74,10 @@ def test_trials_are_added_to_a_file(prepared_2019: Path, tmp_path: Path) -> None
 def test_what_cannot_be_tried_is_said(name: str, protocol: Protocol, without: list[str], message: str) -> None:
     with pytest.raises(InputError, match=message):
         next(trials(name, contenders()[name], protocol, {}, without))
+
+
+def test_a_setting_that_there_is_not_is_said(prepared_2019: Path) -> None:
+    with pytest.raises(InputError, match="cloning-64: .* unexpected keyword argument 'nonsense'"):
+        next(
+            trials("cloning-64", contenders(quick=True)["cloning-64"], "rollout", {"nonsense": 1}, folder=prepared_2019)
+        )
