@@ -77,7 +77,7 @@ def test_what_cannot_be_tried_is_said(name: str, protocol: Protocol, without: li
 
 
 def test_a_setting_that_there_is_not_is_said(prepared_2019: Path) -> None:
-    with pytest.raises(InputError, match="cloning-64: .* unexpected keyword argument 'nonsense'"):
+    with pytest.raises(InputError, match=r"cloning-64: .* unexpected keyword argument 'nonsense'"):
         next(
             trials("cloning-64", contenders(quick=True)["cloning-64"], "rollout", {"nonsense": 1}, folder=prepared_2019)
         )
