@@ -1,8 +1,9 @@
 """Shared goals in kitchens: do the rewards of recorded people agree? (paper, "Shared Goals")
 
 BR is fitted to each person alone in each kitchen, so that nothing in the fit makes people agree. Then rewards are
-compared: those of people in one kitchen, of people in two, and random ones. The control are the same fits to the same
-steps with each person's actions in a random order and moves in random directions, from which no goal can be learned.
+compared: those of people in one kitchen, of people in two, and random ones. The control are people without goals: the
+same steps with each person's actions in a random order and moves in random directions, where they are fitted and where
+they are predicted.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 from typing import NamedTuple
+from zlib import crc32
 
 import torch
 from torch import Tensor
@@ -20,7 +22,7 @@ from bsdr_torch import priors
 from bsdr_torch.data.kitchen_people import KitchenPeople
 from bsdr_torch.data.mturk import SOURCE_2019
 from bsdr_torch.data.prepare import prepare
-from bsdr_torch.data.splits import TEST
+from bsdr_torch.data.splits import TEST, Part
 from bsdr_torch.experiments import kitchen_shared_goals_report
 from bsdr_torch.experiments.fitting import minimise
 from bsdr_torch.experiments.habitual_steps import NUM_HABITS, CountedSteps
@@ -37,9 +39,9 @@ QUICK_KITCHENS = ["cramped_room", "forced_coordination"]
 ACTIONS = ("as they were", "at random")
 DISCOUNT = 0.95
 REWARD_SCALE, HABIT_SCALE = 4.0, 3.0  # standard deviations expected
-SCALES = (0.25, 0.5, 1.0, 2.0)  # by which another's reward may be multiplied
+SCALES = (0.0, 0.25, 0.5, 1.0, 2.0)  # by which a reward may be multiplied
 _COLUMNS_AT_ONCE = 16
-RANDOM = 20  # rewards
+RANDOM = 2  # rewards for each person, so that people have nothing in common through them
 _TOLERANCE = 1e-6  # of plans
 _GRADIENT = 1e-3  # of fits
 
@@ -78,7 +80,7 @@ def run(settings: Run) -> list[Finding]:
     names = QUICK_KITCHENS if settings.quick else list(KitchenPeople(str(FOLDER), history=0).kitchens)
     cases = [Case(name, actions) for name in names for actions in ACTIONS]
     fits = run_cases(settings.out / "fits", cases, fit_case, settings.workers)
-    records = run_cases(settings.out, cases, partial(compare_case, fits), settings.workers)
+    records = run_cases(settings.out, cases, partial(compare_case, fits), settings.workers, version=1)
     return kitchen_shared_goals_report.write(settings, fits, records)
 
 
@@ -104,56 +106,60 @@ def fit_case(case: Case) -> list[Record]:
 
 
 def compare_case(fits: Sequence[Record], case: Case) -> list[Record]:
-    """Compares the reward of everybody in a kitchen with those of all people, in all kitchens, and with random ones.
+    """Compares everybody's reward in a kitchen with those of all people, in all kitchens, and with random ones.
 
     `similarities` and `losses` are lists in the order of the fits: the cosine of the canonical forms of both rewards in
     this kitchen; and the cross-entropy of the person's later steps with the other's reward in place of the person's
     own, at the scale which fits the person's earlier steps best.
     """
-    people = people_of(case.kitchen, "as they were")
+    people = people_of(case.kitchen, case.actions)
     sources = [record for record in fits if record["actions"] == case.actions]
-    own = [record for record in fits if (record["kitchen"], record["actions"]) == (case.kitchen, case.actions)]
-    weights = torch.tensor([record["weights"] for record in sources], dtype=torch.float64).T
-    generator = torch.Generator().manual_seed(0)
-    weights = torch.cat([weights, torch.randn(len(weights), RANDOM, generator=generator, dtype=torch.float64)], 1)
     mine = [number for number, record in enumerate(sources) if record["kitchen"] == case.kitchen]
+    own = [sources[number] for number in mine]
+    weights, habits, pauses = (
+        torch.tensor([record[name] for record in of], dtype=torch.float64)
+        for name, of in (("weights", sources), ("habits", own), ("pauses", own))
+    )
+    generator = torch.Generator().manual_seed(crc32(case.kitchen.encode()))
+    random = torch.randn(RANDOM * len(own), weights.shape[1], generator=generator, dtype=torch.float64)
+    weights = torch.cat([weights, random]).T
     of_states, of_actions = people.kitchen.rewards(weights)
     canonical = canonical_reward(people.kitchen.mdp, of_states[:, None] + of_actions, DISCOUNT).flatten(0, 1)
     similarities = canonical[:, mine].T @ canonical
-    # Habits are each person's own, and those of the fit to what they did.
-    true = [r for r in fits if (r["kitchen"], r["actions"]) == (case.kitchen, "as they were")]
-    habits, pauses = (torch.tensor([r[name] for r in true], dtype=torch.float64) for name in ("habits", "pauses"))
     losses = exchanged_losses(people, weights, habits, pauses)
     many = len(sources)
-    return [
-        {
-            "human": record["human"],
-            "pair": record["pair"],
-            "seat": record["seat"],
-            "similarities": similarity[:many].tolist(),
-            "similarity_to_random": float(similarity[many:].mean()),
-            "losses": loss[:many].tolist(),
-            "loss_of_random": float(loss[many:-1].mean()),
-            "loss_of_nothing": float(loss[-1]),
-            "converged": record["converged"],
-        }
-        for record, similarity, loss in zip(own, similarities, losses, strict=True)
-    ]
+    found: list[Record] = []
+    for number, (record, similarity, loss) in enumerate(zip(own, similarities, losses, strict=True)):
+        for_them = slice(many + RANDOM * number, many + RANDOM * (number + 1))
+        found.append(
+            {
+                "human": record["human"],
+                "pair": record["pair"],
+                "seat": record["seat"],
+                "similarities": similarity[:many].tolist(),
+                "similarity_to_random": float(similarity[for_them].mean()),
+                "losses": loss[:many].tolist(),
+                "loss_of_random": float(loss[for_them].mean()),
+                "loss_of_nothing": float(loss[-1]),
+            }
+        )
+    return found
 
 
 @cache
 def people_of(name: str, actions: str) -> People:
-    """The people of a kitchen and their steps; what is tested is always as it was."""
+    """The people of a kitchen and their steps."""
     data = KitchenPeople(str(FOLDER), [name], "rollout", validation=0.0, history=1)
     games = data.kitchens[name]
     kitchen = TaskKitchen(games, data.parts[name] != TEST)
     first = min(number for number, key in enumerate(data.rollouts) if key.layout == name)
     found = []
-    for part in ("train", "test"):
+    parts: tuple[Part, ...] = ("train", "test")
+    for seed, part in enumerate(parts):
         steps = data.steps(part)[name]
         who, taken = steps.rollouts - first, steps.actions
-        if part == "train" and actions == "at random":
-            taken = _at_random(taken, who)
+        if actions == "at random":
+            taken = _at_random(taken, who, seed)
         state = kitchen.number(ego_first(steps.states, steps.seats))
         found.append(CountedSteps.of(state, who, steps.history[:, 0], taken))
     keys = data.rollouts
@@ -161,9 +167,9 @@ def people_of(name: str, actions: str) -> People:
     return People(kitchen, [key.human for key in keys], pairs, [key.seat for key in keys], *found)
 
 
-def _at_random(actions: Tensor, who: Tensor) -> Tensor:
+def _at_random(actions: Tensor, who: Tensor, seed: int) -> Tensor:
     """Actions `[N]` in a random order, each person's among themselves, and moves in random directions."""
-    generator = torch.Generator().manual_seed(0)
+    generator = torch.Generator().manual_seed(seed)
     order = (who + torch.rand(len(who), generator=generator, dtype=torch.float64)).argsort()
     shuffled = torch.empty_like(actions).index_copy_(0, who.argsort(stable=True), actions[order])
     return torch.where(shuffled < STAY, torch.randint(STAY, shuffled.shape, generator=generator), shuffled)

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
 from bsdr_torch.experiments.reporting import (
-    READING_PAIRS,
-    Difference,
     Finding,
+    Gap,
     bullets,
     chosen,
+    control_sentence,
     legend_below,
     level,
     p_value,
@@ -24,11 +25,18 @@ from bsdr_torch.experiments.reporting import (
     write_report,
 )
 from bsdr_torch.experiments.running import Record, Run
-from bsdr_torch.experiments.statistics import GroupTest, group_test
+from bsdr_torch.experiments.statistics import (
+    CONFIDENCE,
+    Estimate,
+    GroupTest,
+    group_test,
+    jackknife_estimate,
+    jackknife_p,
+)
 from bsdr_torch.experiments.task_kitchens import EVENTS, PLACES
 
 PERMUTATIONS = 999
-ACTIONS = {"as they were": "people's rewards", "at random": "control, fitted to actions at random"}
+ACTIONS = {"as they were": "people's rewards", "at random": "control, people who act at random"}
 WHOSE = {
     "own": "the person",
     "same seat": "others in the same seat",
@@ -49,12 +57,14 @@ COLORS = {
 }
 
 
+_NOBODY, _NO_PAIR = -1, -2  # in place of the number of a pair
 COMPARED = (
     ("same seat", "other seat"),
     ("same seat", "others elsewhere"),
     ("other seat", "others elsewhere"),
     ("same seat", "random"),
     ("own", "same seat"),
+    ("self elsewhere", "others elsewhere"),
 )
 
 Tested = dict[str, dict[str, GroupTest]]
@@ -62,49 +72,101 @@ Tested = dict[str, dict[str, GroupTest]]
 
 def write(settings: Run, fits: Sequence[Record], records: Sequence[Record]) -> list[Finding]:
     """Draws the figures, writes report.md and returns the findings."""
-    compared = comparisons(fits, records)
-    tests = {actions: permutation_tests(chosen(records, actions=actions)) for actions in ACTIONS}
+    by_actions = {actions: chosen(records, actions=actions) for actions in ACTIONS}
+    compared = {actions: Comparisons.of(chosen(fits, actions=actions), by_actions[actions]) for actions in ACTIONS}
+    tests = {actions: permutation_tests(of) for actions, of in by_actions.items()}
     found = findings(compared, tests)
     figures = {
         "similarity": means_figure(compared, "similarity", "similarity of rewards (cosine)"),
         "losses": means_figure(compared, "loss", "cross-entropy of later steps (nats)"),
-        "matrix": matrix_figure(chosen(records, actions="as they were")),
+        "matrix": matrix_figure(by_actions["as they were"]),
     }
     write_report(settings.out, _text(settings, fits, compared, tests, found), figures)
     return found
 
 
-def comparisons(fits: Sequence[Record], records: Sequence[Record]) -> list[Record]:
-    """For each person, kitchen and `WHOSE` rewards: the mean similarity to them and the mean loss with them.
+class Comparisons(NamedTuple):
+    """The rewards of N people of kitchens, each compared with M others: those of all of them, random ones and none.
 
     The rewards of whoever played with the person are left out: they saw the same games.
+
+    Attributes:
+        kitchens: `[N]` names.
+        pairs: `[N]`, by number, who played together.
+        pairs_of_others: `[M]`, the same of those whose rewards they are, or `_NOBODY`.
+        values: `[N, M]`, by measure.
+        whose: `[N, M]` bool, by `WHOSE` rewards they are.
     """
-    found: list[Record] = []
-    for record in records:
-        sources = chosen(fits, actions=record["actions"])
-        values: dict[str, list[tuple[float, float]]] = {whose: [] for whose in WHOSE}
-        for source, similarity, loss in zip(sources, record["similarities"], record["losses"], strict=True):
-            here, self_ = source["kitchen"] == record["kitchen"], source["human"] == record["human"]
-            if source["pair"] == record["pair"] and not self_:
-                continue
-            whose = "self elsewhere" if self_ else "others elsewhere"
-            if here:
-                whose = "own" if self_ else "same seat" if source["seat"] == record["seat"] else "other seat"
-            values[whose].append((similarity, loss))
-        values["random"].append((record["similarity_to_random"], record["loss_of_random"]))
-        values["nothing"].append((0.0, record["loss_of_nothing"]))
-        fields = {name: record[name] for name in ("kitchen", "actions", "human", "pair", "seat")}
-        found += [
-            {
-                **fields,
-                "whose": whose,
-                "similarity": sum(s for s, _ in of) / len(of),
-                "loss": sum(x for _, x in of) / len(of),
-            }
-            for whose, of in values.items()
-            if of
-        ]
-    return found
+
+    kitchens: list[str]
+    pairs: Tensor
+    pairs_of_others: Tensor
+    values: dict[str, Tensor]
+    whose: dict[str, Tensor]
+
+    @staticmethod
+    def of(fits: Sequence[Record], records: Sequence[Record]) -> Comparisons:
+        """From the results of the experiment, for the same `actions`."""
+        both = [*records, *fits]
+        human, pair, kitchen, seat = (_numbers(both, field) for field in ("human", "pair", "kitchen", "seat"))
+        N = len(records)
+        same = {
+            "person": human[:N, None] == human[N:],
+            "pair": pair[:N, None] == pair[N:],
+            "kitchen": kitchen[:N, None] == kitchen[N:],
+            "seat": seat[:N, None] == seat[N:],
+        }
+        others = ~same["pair"]
+        whose = {
+            "own": same["person"] & same["kitchen"],
+            "same seat": others & same["kitchen"] & same["seat"],
+            "other seat": others & same["kitchen"] & ~same["seat"],
+            "self elsewhere": same["person"] & ~same["kitchen"],
+            "others elsewhere": others & ~same["kitchen"],
+        }
+        none, all_ = torch.zeros(N, 1, dtype=torch.bool), torch.ones(N, 1, dtype=torch.bool)
+        whose = {name: torch.cat([mask, none, none], 1) for name, mask in whose.items()}
+        nobodys = torch.zeros_like(whose["own"][:, :-2])
+        whose |= {"random": torch.cat([nobodys, all_, none], 1), "nothing": torch.cat([nobodys, none, all_], 1)}
+        values = {
+            "similarity": [[*r["similarities"], r["similarity_to_random"], 0.0] for r in records],
+            "loss": [[*r["losses"], r["loss_of_random"], r["loss_of_nothing"]] for r in records],
+        }
+        return Comparisons(
+            [record["kitchen"] for record in records],
+            pair[:N],
+            torch.cat([pair[N:], torch.tensor([_NOBODY, _NOBODY])]),
+            {name: torch.tensor(of, dtype=torch.float64) for name, of in values.items()},
+            whose,
+        )
+
+    def level(self, whose: str, measure: str, kitchen: str | None = None) -> Estimate:
+        """The mean of a measure over pairs, in one kitchen or in all."""
+        return jackknife_estimate(*self._without_each(whose, None, measure, kitchen))
+
+    def gap(self, whose: str, other: str, measure: str) -> Gap:
+        """By how much a measure is larger with these rewards than with others, of people who are compared with both."""
+        whole, without = self._without_each(whose, other, measure, None)
+        return Gap(jackknife_estimate(whole, without), jackknife_p(whole, without))
+
+    def _without_each(
+        self, whose: str, other: str | None, measure: str, kitchen: str | None
+    ) -> tuple[float, list[float]]:
+        """The mean over pairs; and without each of the pairs, neither as those compared nor as those compared with."""
+        here = torch.tensor([kitchen in (None, name) for name in self.kitchens])
+        pairs = torch.unique(self.pairs[here]).tolist()
+        whole, *without = (self._mean(whose, other, measure, here, pair) for pair in (_NO_PAIR, *pairs))
+        return whole, without
+
+    def _mean(self, whose: str, other: str | None, measure: str, here: Tensor, without: int) -> float:
+        found = torch.zeros(len(here), dtype=torch.float64)
+        for sign, name in ((1, whose), (-1, other)):
+            if name is not None:
+                mask = self.whose[name] & (self.pairs_of_others != without)
+                found = found + sign * (self.values[measure] * mask).sum(1) / mask.sum(1)
+        there = here & ~found.isnan() & (self.pairs != without)
+        by_pair = [found[there & (self.pairs == pair)].mean() for pair in torch.unique(self.pairs[there])]
+        return float(torch.stack(by_pair).mean())
 
 
 def permutation_tests(records: Sequence[Record]) -> dict[str, dict[str, GroupTest]]:
@@ -130,68 +192,56 @@ def permutation_tests(records: Sequence[Record]) -> dict[str, dict[str, GroupTes
     }
 
 
-def findings(compared: Sequence[Record], tests: Mapping[str, Tested]) -> list[Finding]:
+def findings(compared: Mapping[str, Comparisons], tests: Mapping[str, Tested]) -> list[Finding]:
     """What was found, in sentences made from the intervals."""
+    people, control = (compared[actions] for actions in ACTIONS)
     found = []
-    for actions, people in ACTIONS.items():
-        here = chosen(compared, actions=actions)
-        real = actions == "as they were"
-        for whose, other in COMPARED:
-            if whose != "own":
-                gap = _difference(here, whose, other, "similarity")
-                words = gap.sentence(
-                    f"the similarity to the rewards of {WHOSE[whose]}",
-                    f"that to the rewards of {WHOSE[other]}",
-                    "is above",
-                    "is below",
-                )
-                found.append(Finding(f"{people}: {words}", headline=real or other == "others elsewhere"))
-            gap = _difference(here, whose, other, "loss")
-            words = gap.sentence(
-                f"the loss with the reward of {WHOSE[whose]}",
-                f"that with the reward of {WHOSE[other]}",
-                "is higher than",
-                "is lower than",
-                unit=" nats per step",
+    for whose, other in COMPARED:
+        if "own" not in whose and "self" not in whose:
+            words = people.gap(whose, other, "similarity").sentence(
+                f"the similarity to the rewards of {WHOSE[whose]}",
+                f"that to the rewards of {WHOSE[other]}",
+                "is above",
+                "is below",
             )
-            found.append(Finding(f"{people}: {words}", headline=real and other != "random"))
+            found.append(Finding(words))
+        words = people.gap(whose, other, "loss").sentence(
+            f"the loss with the reward of {WHOSE[whose]}",
+            f"that with the reward of {WHOSE[other]}",
+            "is higher than",
+            "is lower than",
+            unit=" nats per step",
+        )
+        found.append(Finding(words, headline=other != "random"))
+    for whose, other in COMPARED:
+        against = f"rewards of {WHOSE[whose]}", f"those of {WHOSE[other]}"
+        if "own" not in whose and "self" not in whose:
+            gap = control.gap(whose, other, "similarity")
+            words = control_sentence(gap, f"similarity to the {against[0]}", against[1])
+            found.append(Finding(words, headline=other == "others elsewhere"))
+        gap = control.gap(other, whose, "loss")
+        words = control_sentence(gap, f"loss that is saved by the {against[0]}", against[1], unit=" nats per step")
+        found.append(Finding(words, headline=other == "others elsewhere"))
+    for actions, who in ACTIONS.items():
         for groups, by_measure in tests[actions].items():
             test = by_measure["similarity"]
             clear = "are" if test.p < 0.05 else "are not clearly"
             words = (
                 f"the rewards of {groups} {clear} more alike than others (effect {test.effect:.2f}, {p_value(test.p)})"
             )
-            found.append(Finding(f"{people}, permutation test: {words}"))
-    for whose, other in COMPARED:
-        for measure in ("similarity", "loss") if whose != "own" else ("loss",):
-            words = _beyond_the_control(compared, whose, other, measure).sentence(
-                f"the difference in {measure} between the rewards of {WHOSE[whose]} and those of {WHOSE[other]}",
-                "that in the control",
-                "is above",
-                "is below",
-            )
-            found.append(Finding(f"people less the control: {words}", headline=measure == "loss" and other != "random"))
-    here = chosen(compared, actions="as they were")
-    words = _difference(here, "self elsewhere", "others elsewhere", "loss").sentence(
-        "the loss with the person's own reward from other kitchens",
-        "that with the rewards of others from there",
-        "is higher than",
-        "is lower than",
-        unit=" nats per step",
-    )
-    return [*found, Finding(words)]
+            found.append(Finding(f"permutation test, {who}: {words}"))
+    return found
 
 
-def means_figure(compared: Sequence[Record], measure: str, label: str) -> Figure:
+def means_figure(compared: Mapping[str, Comparisons], measure: str, label: str) -> Figure:
     """A measure by whose rewards, for each kitchen: people, and the control."""
-    kitchens = values_of(compared, "kitchen")
+    kitchens = list(dict.fromkeys(compared["as they were"].kitchens))
     figure = Figure(figsize=(2.4 + 2.1 * len(kitchens), 4.0), layout="constrained")
     axes = figure.subplots(1, 2, sharey=True)
     shown_ = [whose for whose in WHOSE if measure == "loss" or whose not in ("own", "nothing")]
     for axis, (actions, title) in zip(axes, ACTIONS.items(), strict=True):
         for number, whose in enumerate(shown_):
-            here = chosen(compared, actions=actions, whose=whose)
-            values = [level(chosen(here, kitchen=kitchen), measure, "pair") for kitchen in kitchens]
+            values = [compared[actions].level(whose, measure, kitchen) for kitchen in kitchens]
             axis.errorbar(
                 [k + 0.11 * (number - (len(shown_) - 1) / 2) for k in range(len(kitchens))],
                 [value.mean for value in values],
@@ -240,30 +290,6 @@ def matrix_figure(records: Sequence[Record]) -> Figure:
     return figure
 
 
-def _difference(compared: Sequence[Record], whose: str, other: str, measure: str) -> Difference:
-    some, others = chosen(compared, whose=whose), chosen(compared, whose=other)
-    both = {(r["human"], r["kitchen"]) for r in some} & {(r["human"], r["kitchen"]) for r in others}
-    some, others = ([r for r in of if (r["human"], r["kitchen"]) in both] for of in (some, others))
-    return Difference(some, others, measure, "pair")
-
-
-def _beyond_the_control(compared: Sequence[Record], whose: str, other: str, measure: str) -> Difference:
-    """By how much a difference between whose rewards is larger in people than in the control, on the same people."""
-    gaps: dict[str, list[Record]] = {}
-    for actions in ACTIONS:
-        here = chosen(compared, actions=actions)
-        values = {of: {(r["human"], r["kitchen"]): r for r in chosen(here, whose=of)} for of in (whose, other)}
-        gaps[actions] = [
-            {"key": key, "pair": record["pair"], "gap": record[measure] - values[other][key][measure]}
-            for key, record in values[whose].items()
-            if key in values[other]
-        ]
-    people, control = gaps.values()
-    both = {record["key"] for record in people} & {record["key"] for record in control}
-    people, control = ([record for record in of if record["key"] in both] for of in (people, control))
-    return Difference(people, control, "gap", "pair")
-
-
 def _numbers(records: Sequence[Record], field: str) -> Tensor:
     values = values_of(records, field)
     return torch.tensor([values.index(record[field]) for record in records])
@@ -272,22 +298,20 @@ def _numbers(records: Sequence[Record], field: str) -> Tensor:
 def _text(
     settings: Run,
     fits: Sequence[Record],
-    compared: Sequence[Record],
+    compared: Mapping[str, Comparisons],
     tests: Mapping[str, Tested],
     found: list[Finding],
 ) -> str:
-    kitchens = values_of(compared, "kitchen")
+    kitchens = values_of(fits, "kitchen")
     means = {
         measure: table(
-            ["rewards of", "fitted to actions", *kitchens, "all"],
+            ["rewards of", "actions", *kitchens, "all"],
             [
                 [WHOSE[whose], actions]
-                + [shown(level(chosen(here, kitchen=kitchen), measure, "pair")) for kitchen in kitchens]
-                + [shown(level(here, measure, "pair"))]
+                + [shown(compared[actions].level(whose, measure, kitchen)) for kitchen in (*kitchens, None)]
                 for actions in ACTIONS
                 for whose in WHOSE
-                if (here := chosen(compared, actions=actions, whose=whose))
-                and (measure == "loss" or whose not in ("own", "nothing"))
+                if measure == "loss" or whose not in ("own", "nothing")
             ],
         )
         for measure in ("similarity", "loss")
@@ -306,7 +330,7 @@ def _text(
         for question, of in tests[actions].items()
         for measure, test in of.items()
     ]
-    header = ["groups", "fitted to actions", "measure", "within", "between", "effect", "p"]
+    header = ["groups", "actions", "measure", "within", "between", "effect", "p"]
     real = chosen(fits, actions="as they were")
     features = (*EVENTS, *PLACES)
     spread = [record | dict(zip(features, record["weights"], strict=True)) for record in real]
@@ -332,18 +356,20 @@ nothing in a fit makes people agree, and nothing but what they did makes them di
 Rewards are compared in two ways. The *similarity* of two rewards is the cosine of their advantages under the random \
 policy, which no shaping changes, in the kitchen of one of them: 1 is the same up to scale and shaping, 0 unrelated, \
 -1 opposite. The *loss* with another's reward is the cross-entropy of a person's steps in the last third of the game, \
-if the person wanted what the other wants, with own habits, at the scale (of four) that fits the first two thirds \
-best. Rewards of whoever played with the person are not compared. The control are fits to the same steps with each \
-person's actions in random order and moves in random directions: nothing to learn of goals. Where rewards are worth a \
-little in the control, too, differences of that size mean nothing; sentences about *people less the control* take them \
-away, person by person.
+if the person wanted what the other wants, with own habits, at the scale (of five, one of them 0) that fits \
+the first two thirds best. Rewards of whoever played with the person are not compared. The control are people without \
+goals: the same steps with each person's actions in random order and moves in random directions, both where the person \
+is fitted and where the person is predicted.
 
 The permutation tests ask whether rewards go together by kitchen (kitchens change places among those of one person), \
 by seat (seats change places within a kitchen) and by person (people change places within a kitchen and seat); \
 distances are 1 less the similarity, and losses less the mean of the person who is predicted. *Effect* is the mean \
 between groups less that within, and less what that is on average after changing places, in standard deviations.
 
-{READING_PAIRS}
+Numbers are means over pairs of people who played together. Each reward is compared with those of many people, who \
+are thus not independent of one another: intervals ({CONFIDENCE:.0%}, Student's) and p are the jackknife's, which \
+leaves out one pair after the other, both where they are predicted and where others are compared with them. No \
+sentence below claims a difference whose interval contains zero.
 
 ## What was found
 

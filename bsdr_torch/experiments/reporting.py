@@ -107,14 +107,16 @@ def level(records: Iterable[Record], measure: str, unit: str = "seed") -> Estima
     return estimate(by_unit(records, measure, unit))
 
 
-class Difference:
-    """How much more of a measure some records have than others, paired by seed or another unit."""
+class Gap:
+    """How much more of a measure there is in one of two, with what can be claimed of it.
 
-    def __init__(self, some: Iterable[Record], others: Iterable[Record], measure: str, unit: str = "seed") -> None:
-        pairs = zip(by_unit(some, measure, unit), by_unit(others, measure, unit), strict=True)
-        self._values = [a - b for a, b in pairs]
-        self.estimate = estimate(self._values)
-        self.p = sign_flip_p(self._values)
+    Args:
+        estimate: of the difference.
+        p: that there is none.
+    """
+
+    def __init__(self, estimate: Estimate, p: float) -> None:
+        self.estimate, self.p = estimate, p
 
     def cell(self, digits: int = 3) -> str:
         """For a table."""
@@ -130,12 +132,24 @@ class Difference:
         return f"no clear difference between {subject} and {other}, the interval contains zero ({amount})"
 
 
-class HalvesDifference(Difference):
+class Difference(Gap):
+    """How much more of a measure some records have than others, paired by seed or another unit."""
+
+    def __init__(self, some: Iterable[Record], others: Iterable[Record], measure: str, unit: str = "seed") -> None:
+        values = _differences(some, others, measure, unit)
+        super().__init__(estimate(values), sign_flip_p(values))
+
+
+class HalvesDifference(Gap):
     """The same over random halves of one sample of people; see `half_sample_estimate`."""
 
     def __init__(self, some: Iterable[Record], others: Iterable[Record], measure: str, unit: str = "seed") -> None:
-        super().__init__(some, others, measure, unit)
-        self.estimate, self.p = half_sample_estimate(self._values), half_sample_p(self._values)
+        values = _differences(some, others, measure, unit)
+        super().__init__(half_sample_estimate(values), half_sample_p(values))
+
+
+def _differences(some: Iterable[Record], others: Iterable[Record], measure: str, unit: str) -> list[float]:
+    return [a - b for a, b in zip(by_unit(some, measure, unit), by_unit(others, measure, unit), strict=True)]
 
 
 def model_difference(records: Sequence[Record], model: str, other: str, measure: str, unit: str = "seed") -> Difference:
@@ -143,7 +157,7 @@ def model_difference(records: Sequence[Record], model: str, other: str, measure:
     return Difference(chosen(records, model=model), chosen(records, model=other), measure, unit)
 
 
-def control_sentence(difference: Difference, subject: str, other: str, digits: int = 3, unit: str = "") -> str:
+def control_sentence(difference: Gap, subject: str, other: str, digits: int = 3, unit: str = "") -> str:
     """What a control found, where `subject` should not come out above `other`."""
     amount = f"{shown(difference.estimate, digits, sign=True)}{unit}, {p_value(difference.p)}"
     found = "no advantage, as it should be"
@@ -205,7 +219,8 @@ def legend_below(figure: Figure, axis: Axes) -> None:
     entries: dict[str, Any] = {}  # the first of those with the same label
     for handle, label in zip(*axis.get_legend_handles_labels(), strict=True):
         entries.setdefault(label, handle)
-    columns = max(1, min(len(entries), int(figure.get_figwidth() / 1.75)))
+    widest = max(1.75, 0.6 + 0.07 * max(len(label) for label in entries))  # inches
+    columns = max(1, min(len(entries), int(figure.get_figwidth() / widest)))
     figure.legend(
         list(entries.values()), list(entries), loc="outside lower center", ncols=columns, frameon=False, fontsize=9
     )

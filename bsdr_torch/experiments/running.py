@@ -55,21 +55,36 @@ class Run:
         return f"scripts/experiment.py {name} --out DIR{' --quick' if self.quick else ''}{seeds}"
 
 
-def run_cases(out: Path, cases: Sequence[Case], run_case: Callable[[Case], list[Record]], workers: int) -> list[Record]:
+def run_cases(
+    out: Path, cases: Sequence[Case], run_case: Callable[[Case], list[Record]], workers: int, version: int = 0
+) -> list[Record]:
     """The records of all cases, in their order, also written to results.json in `out`.
 
-    Cases that results.json already holds are not run again. It is rewritten while the others run, so that no more
-    than some seconds of work are lost when the run is interrupted. Numbers are kept to six digits.
+    Cases that results.json already holds are not run again, unless they are of another version. It is rewritten while
+    the others run, so that no more than some seconds of work are lost when the run is interrupted. Numbers are kept to
+    six digits.
+
+    Args:
+        out: the folder.
+        cases: what to run.
+        run_case: makes the records of a case.
+        workers: processes.
+        version: raised when the records of a case come to be others; it is written into them, if it is not 0.
     """
     path = out / "results.json"
-    done = _by_case(_read(path), cases)
+    found = _read(path)
+    current = [record for record in found if record.get("version", 0) == version]
+    if len(current) < len(found):
+        print(f"{path}: {len(found) - len(current)} of {len(found)} records are of another version and left out")
+    done = _by_case(current, cases)
     todo = [case for case in cases if case not in done]
     if len(todo) < len(cases):
         print(f"{path}: {len(cases) - len(todo)} of {len(cases)} cases are there and are not run again")
     saved = time.monotonic()
+    made_by = {"version": version} if version else {}
     try:
         for case, records in tqdm(_results(todo, run_case, workers), out.name, len(todo), unit="case"):
-            done[case] = [rounded(asdict(case) | record) for record in records]
+            done[case] = [rounded(asdict(case) | record | made_by) for record in records]
             if time.monotonic() - saved > SAVE_SECONDS:
                 _write(path, cases, done)
                 saved = time.monotonic()

@@ -65,11 +65,30 @@ def ratio_estimate(numerators: Sequence[float], denominators: Sequence[float]) -
     left = [(bottom - d, top - t) for t, d in zip(numerators, denominators, strict=True) if bottom > d]
     if len(left) < max(n, 2):  # a single repetition has all of it
         return Estimate(mean, math.nan, math.nan, n)
-    ratios = [t / d for d, t in left]
-    centre = math.fsum(ratios) / n
-    error = math.sqrt((n - 1) / n * math.fsum((ratio - centre) ** 2 for ratio in ratios))
-    half = student_quantile((1 + CONFIDENCE) / 2, n - 1) * error
-    return Estimate(mean, mean - half, mean + half, n)
+    return jackknife_estimate(mean, [t / d for d, t in left])
+
+
+def jackknife_estimate(whole: float, without: Sequence[float]) -> Estimate:
+    """Student's interval of a measure of a sample, from what the measure is `without` each of its members.
+
+    Example:
+        >>> jackknife_estimate(2.0, [2.5, 2.0, 1.5]) == estimate([1.0, 2.0, 3.0])  # the mean of 1, 2 and 3
+        True
+    """
+    n = len(without)
+    if n < 2:
+        return Estimate(whole, math.nan, math.nan, n)
+    half = student_quantile((1 + CONFIDENCE) / 2, n - 1) * _jackknife_error(without)
+    return Estimate(whole, whole - half, whole + half, n)
+
+
+def jackknife_p(whole: float, without: Sequence[float]) -> float:
+    """Two-sided p-value of Student's that the measure of a `jackknife_estimate` is zero."""
+    return _student_p(whole, _jackknife_error(without), len(without) - 1)
+
+
+def _jackknife_error(without: Sequence[float]) -> float:
+    return _deviation(without) * (len(without) - 1) / math.sqrt(len(without))
 
 
 def half_sample_estimate(values: Sequence[float]) -> Estimate:
@@ -92,10 +111,13 @@ def half_sample_p(values: Sequence[float]) -> float:
         >>> round(half_sample_p([1.0, 2.0, 3.0]), 3)  # t = 2 with two degrees of freedom
         0.184
     """
-    spread, mean = _deviation(values), math.fsum(values) / len(values)
-    if spread == 0:
+    return _student_p(math.fsum(values) / len(values), _deviation(values), len(values) - 1)
+
+
+def _student_p(mean: float, error: float, freedom: int) -> float:
+    if error == 0:
         return 1.0 if mean == 0 else 0.0
-    return 1 - 2 * _above_median(abs(mean) / spread, len(values) - 1)
+    return 1 - 2 * _above_median(abs(mean) / error, freedom)
 
 
 def student_quantile(probability: float, freedom: int) -> float:

@@ -127,7 +127,7 @@ def test_losses_are_those_of_one_person_with_one_reward() -> None:
 def test_random_actions_keep_how_often_people_stay_and_use_things() -> None:
     generator = torch.Generator().manual_seed(0)
     actions, who = torch.randint(6, (500,), generator=generator), torch.randint(3, (500,), generator=generator)
-    shuffled = kitchen_shared_goals._at_random(actions, who)
+    shuffled = kitchen_shared_goals._at_random(actions, who, seed=0)
     assert not torch.equal(shuffled, actions)
     for person in range(3):
         for action in (STAY, INTERACT):
@@ -150,16 +150,35 @@ def test_the_report_is_written_from_fits_and_comparisons(tmp_path: Path, monkeyp
     assert all(abs(value - 1) < 1e-9 for value in own)
 
 
-def test_what_is_in_the_control_is_taken_away_person_by_person() -> None:
-    values = {("as they were", "own"): 0.5, ("as they were", "same seat"): 0.6}
-    values |= {("at random", "own"): 0.9, ("at random", "same seat"): 0.92}
-    records = [
-        {"human": f"{pair}/{seat}", "kitchen": "one", "pair": pair, "actions": actions, "whose": whose}
-        | {"loss": value + 0.01 * pair * (whose == "own")}
-        for (actions, whose), value in values.items()
-        for pair in range(3)
-        for seat in (0, 1)
-        if (actions, pair, seat) != ("at random", 2, 1)  # of whom there is no control
-    ]
-    found = kitchen_shared_goals_report._beyond_the_control(records, "own", "same seat", "loss")
-    assert found.estimate[:3] == pytest.approx((-0.08,) * 3)
+def _compared(losses: torch.Tensor, pairs: list[int]) -> kitchen_shared_goals_report.Comparisons:
+    """People of one kitchen in two seats: the loss of each with the reward of each, random 1.5 and nothing 2."""
+    people = [{"human": n, "pair": pair, "seat": n % 2, "kitchen": "one"} for n, pair in enumerate(pairs)]
+    nobody = {"similarity_to_random": 0.0, "loss_of_random": 1.5, "loss_of_nothing": 2.0}
+    rows = [row.tolist() for row in losses]
+    records = [person | nobody | {"similarities": row, "losses": row} for person, row in zip(people, rows, strict=True)]
+    return kitchen_shared_goals_report.Comparisons.of(people, records)
+
+
+def test_people_are_compared_with_others_but_not_with_whom_they_played() -> None:
+    pairs = [n // 2 for n in range(6)]
+    losses = torch.rand(6, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    compared = _compared(losses, pairs)
+    same_seat = [losses[n, [m for m in range(n % 2, 6, 2) if m != n]].mean() for n in range(6)]
+    other_seat = [losses[n, [m for m in range(1 - n % 2, 6, 2) if m // 2 != n // 2]].mean() for n in range(6)]
+    assert compared.level("same seat", "loss").mean == pytest.approx(float(torch.stack(same_seat).mean()))
+    assert compared.level("other seat", "loss").mean == pytest.approx(float(torch.stack(other_seat).mean()))
+    assert compared.level("own", "loss").mean == pytest.approx(float(losses.diagonal().mean()))
+    gap = compared.gap("same seat", "random", "loss").estimate.mean
+    assert gap == pytest.approx(compared.level("same seat", "loss").mean - 1.5)
+
+
+def test_intervals_hold_where_everybody_is_compared_with_the_same_people() -> None:
+    # Nobody's reward depends on the seat, but some rewards are better than others for everybody.
+    generator = torch.Generator().manual_seed(0)
+    covered = 0
+    for _ in range(200):
+        of_rewards = torch.randn(24, generator=generator, dtype=torch.float64)
+        compared = _compared(of_rewards.expand(24, 24), [n // 2 for n in range(24)])
+        estimate = compared.gap("same seat", "other seat", "loss").estimate
+        covered += not (estimate.above_zero or estimate.below_zero)
+    assert covered >= 0.92 * 200

@@ -47,3 +47,12 @@ def test_what_is_not_a_file_of_results_is_not_overwritten(tmp_path: Path) -> Non
     with pytest.raises(InputError, match="expected a list of records"):
         run_cases(tmp_path, CASES, lambda case: [], workers=1)
     assert (tmp_path / "results.json").read_text() == "{}"
+
+
+def test_results_of_another_version_are_run_again(tmp_path: Path) -> None:
+    run_cases(tmp_path, CASES, lambda case: [{"score": 1}], workers=1)
+    assert all("version" not in record for record in json.loads((tmp_path / "results.json").read_text()))
+    records = run_cases(tmp_path, CASES, lambda case: [{"points": 2}], workers=1, version=1)
+    assert [record["points"] for record in records] == [2] * len(CASES)
+    again = run_cases(tmp_path, CASES, lambda case: [{"points": 3}], workers=1, version=1)
+    assert again == records
