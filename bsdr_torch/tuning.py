@@ -1,4 +1,7 @@
-"""How a model does with other settings, on data that never tests it; each trial becomes a row of a file."""
+"""How a model does with other settings, on data that never tests it; each trial becomes a row of a file.
+
+The same rows are shown as a table in a second file, beside it.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from bsdr_torch.contenders import LONG_HISTORY, Contender, Predicts
+from bsdr_torch.data.arrow_files import write_files
 from bsdr_torch.data.kitchen_people import KitchenPeople
-from bsdr_torch.data.splits import Part, Protocol
+from bsdr_torch.data.splits import PROTOCOLS, Part, Protocol
 from bsdr_torch.errors import InputError
 from bsdr_torch.evaluation import score
 from bsdr_torch.kitchens.predicting import KitchenPredictor
@@ -84,10 +88,47 @@ def trials(
 
 
 def append(path: Path, row: dict[str, Any]) -> None:
-    """Adds a line of JSON to a file, which is made if it is missing."""
+    """Adds a line of JSON to a file, which is made if it is missing, and shows all of them in a table beside it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a", encoding="utf-8") as lines:
         lines.write(json.dumps(row) + "\n")
+    shown = overview([json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()])
+    write_files({path.with_suffix(".md"): lambda temporary: _write(temporary, shown)})
+
+
+def overview(rows: Sequence[dict[str, Any]]) -> str:
+    """All trials in a table, by model and protocol, the best first; under `layout`, the mean over the kitchens."""
+    groups: dict[tuple[str, ...], list[dict[str, Any]]] = {}
+    for row in rows:
+        changes = ", ".join(f"{name} {value}" for name, value in row["changes"].items()) or "as it is"
+        groups.setdefault((row["model"], row["protocol"], changes, str(row["seed"])), []).append(row)
+    lines = []
+    for (model, protocol, changes, seed), found in groups.items():
+        ce, replanned = (_mean([row[measure] for row in found]) for measure in ("ce", "ce_replanned"))
+        scored_on = ", ".join(sorted({row["scored_on"].split("_")[0] for row in found}))
+        lines.append((model, PROTOCOLS.index(protocol), scored_on, ce, [protocol, changes, seed, ce, replanned]))
+    header = ["model", "protocol", "settings", "seed", "cross-entropy", "planned anew", "scored on"]
+    cells = [[model, *row, scored_on] for model, _, scored_on, _, row in sorted(lines)]
+    table = "\n".join("| " + " | ".join(row) + " |" for row in [header, ["---"] * len(header), *cells])
+    return f"""# Settings that were tried
+
+Made by `scripts/tune.py MODEL NAME=VALUE ...`, with `--protocol` and, under `layout`, twice, `--without` two \
+kitchens, each of which is predicted by a model that was trained in neither. Settings that are not named are those \
+of the model's row in [prediction.md](prediction.md); some that are named are, too. The test part was never looked \
+at; under `layout`, where kitchens are the test, see [models.md](../models.md#tuning). Nats per step, the mean over \
+kitchens; all trials, the best first.
+
+{table}
+"""
+
+
+def _mean(values: Sequence[float | None]) -> str:
+    numbers = [value for value in values if value is not None]
+    return f"{sum(numbers) / len(numbers):.3f}" if numbers else ""
+
+
+def _write(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8")
 
 
 def _losses(model: Predicts, data: KitchenPeople, part: Part, kitchens: list[str]) -> dict[str, float]:

@@ -12,7 +12,7 @@ from bsdr_torch.data.kitchen_people import KitchenPeople
 from bsdr_torch.data.splits import Protocol
 from bsdr_torch.errors import InputError
 from bsdr_torch.evaluation import score
-from bsdr_torch.tuning import append, trials
+from bsdr_torch.tuning import append, overview, trials
 
 seen: list[tuple[KitchenPeople, dict[str, Any]]] = []
 
@@ -81,3 +81,22 @@ def test_a_setting_that_there_is_not_is_said(prepared_2019: Path) -> None:
         next(
             trials("cloning-64", contenders(quick=True)["cloning-64"], "rollout", {"nonsense": 1}, folder=prepared_2019)
         )
+
+
+def test_the_table_of_trials_is_that_of_the_file() -> None:
+    rows = [json.loads(line) for line in Path("docs/results/tuning.jsonl").read_text().splitlines()]
+    assert overview(rows) == Path("docs/results/tuning.md").read_text()
+
+
+def test_kitchens_are_averaged_and_the_best_comes_first() -> None:
+    row = {"model": "bsdr", "protocol": "layout", "seed": 0, "ce_replanned": None}
+    rows = [
+        row | {"changes": changes, "scored_on": kitchen, "ce": ce}
+        for changes, ces in (({"tie": 0.1}, (1.0, 1.2)), ({"tie": 0.3}, (0.9, 1.1)))
+        for kitchen, ce in zip(("one", "other"), ces, strict=True)
+    ]
+    lines = [line for line in overview(rows).splitlines() if line.startswith("| bsdr")]
+    assert lines == [
+        "| bsdr | layout | tie 0.3 | 0 | 1.000 |  | one, other |",
+        "| bsdr | layout | tie 0.1 | 0 | 1.100 |  | one, other |",
+    ]
