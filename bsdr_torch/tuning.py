@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,7 @@ def trials(
     if protocol == "layout" and not under:
         raise InputError(f"{name} learns in each kitchen by itself: there is nothing to tune under layout")
     settings = contender.settings | ({"under": {protocol: under[protocol] | changes}} if under else changes)
+    contender = replace(contender, settings=settings)
 
     def people(**options: Any) -> KitchenPeople:
         return KitchenPeople(str(folder), protocol=protocol, history=LONG_HISTORY, seed=seed, **options)
@@ -65,7 +67,7 @@ def trials(
         parts = [people()]
     part: Part = "test" if protocol == "layout" else "validation"
     try:
-        model = contender.fit(parts[0], seed, **settings)
+        model = contender.fit(parts[0], seed, **contender.settings)
     except TypeError as error:
         if "unexpected keyword argument" not in str(error):
             raise

@@ -46,6 +46,13 @@ def test_what_learns_by_playing_is_scored_in_its_kitchens(prepared_2019: Path) -
     assert row["ce"] == pytest.approx(float(scores.compute()["ce"]), abs=1e-4)
 
 
+def test_kitchens_may_be_changed_too(prepared_2019: Path) -> None:
+    (row,) = trials("played", PLAYED, "rollout", {"kitchens": ["forced_coordination"]}, folder=prepared_2019)
+    data, _ = seen[-1]
+    scores = score(KitchenFrequencies(data, after_own_last=False), data, "validation", ["forced_coordination"])
+    assert row["ce"] == pytest.approx(float(scores.compute()["ce"]), abs=1e-4)
+
+
 def test_two_kitchens_are_left_out_and_score(prepared_2019: Path) -> None:
     without = ["cramped_room", "forced_coordination"]
     rows = list(trials("counted", COUNTED, "layout", {}, without, folder=prepared_2019))
