@@ -205,7 +205,10 @@ def _data(task: Task) -> tuple[int, int, str]:
 def _file_name(task: Task, contender: Contender, checksums: dict[str, str], layouts: Sequence[str]) -> str:
     fit = f"{contender.fit.__module__}.{contender.fit.__qualname__}"
     version = [_VERSION, contender.version] if contender.version else _VERSION
-    configuration = [version, fit, contender.settings, task[1:], checksums, list(layouts)]
+    settings = contender.settings
+    if "under" in settings:  # what is only for other protocols makes no difference
+        settings = settings | {"under": settings["under"].get(task.protocol)}
+    configuration = [version, fit, settings, task[1:], checksums, list(layouts)]
     digest = hashlib.sha256(json.dumps(configuration, sort_keys=True).encode()).hexdigest()
     words = [str(word) for word in task if word is not None]
     return "-".join([*words, digest[:12]]) + ".parquet"

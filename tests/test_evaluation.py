@@ -122,6 +122,19 @@ def test_other_settings_data_or_kitchens_are_fitted_anew(prepared_2020: Path, tm
     assert len(list(tmp_path.iterdir())) == 3
 
 
+def test_settings_for_one_protocol_leave_the_fits_under_others_as_they_are(prepared_2020: Path, tmp_path: Path) -> None:
+    fitted: list[str] = []
+
+    def fit(data: KitchenPeople, seed: int, under: dict[str, int]) -> Predicts:
+        fitted.append(data.protocol)
+        return uniform(6)
+
+    for epochs in (1, 2):
+        model = {"model": Contender(fit, {"under": {"rollout": epochs, "human": 7}})}
+        evaluate(model, ["rollout", "human"], [0], prepared_2020, tmp_path)
+    assert fitted == ["rollout", "human", "rollout"]
+
+
 def test_every_model_is_tested_under_the_protocols_that_it_is_for() -> None:
     rows = {name: row for name, row in contenders().items() if row.kitchens(["a"])}
     everything = tasks(rows, PROTOCOLS, [0], ["a", "b"])
