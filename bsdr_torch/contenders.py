@@ -123,16 +123,19 @@ def contenders(quick: bool = False) -> dict[str, Contender]:
     known = found["cloning-256-symmetric-id"].settings | {"under": {"human": {"max_epochs": 1 if quick else 40}}}
     add("cloning-256-symmetric-online", known | {"forget": 0.5}, _train_online, protocols=("human",))
     epochs = {protocol: {"max_epochs": 1 if quick else 20} for protocol in PROTOCOLS}
+    # The best trials of docs/results/tuning.md, which were made with symmetries.
+    tuned: dict[Protocol, dict[str, float]]
+    tuned = {"rollout": {"max_epochs": 1 if quick else 40}, "layout": epochs["layout"] | {"weight_decay": 0.1}}
     memories: dict[str, dict[str, Any]] = {
         "": {},
         "-history": {"history": HISTORY},
         "-symmetric": {"history": LONG_HISTORY, "symmetric": True},
     }
     for memory, sees in memories.items():
-        ileed = {"model": "ILEED", **sees, "under": epochs}
-        add(f"ileed{memory}", ileed)
+        ileed = {"model": "ILEED", **sees}
+        add(f"ileed{memory}", ileed | {"under": epochs | tuned if memory == "-symmetric" else epochs})
         # Whoever trained has an omega already.
-        add(f"ileed{memory}-online", ileed, _train_online, protocols=("human",))
+        add(f"ileed{memory}-online", ileed | {"under": epochs}, _train_online, protocols=("human",))
     practice = {"iterations": 1, "games": 2} if quick else {"taught": TAUGHT}
     for tempered, fitted_on in ((False, "nothing"), (True, "train")):
         name = "self-play" + "-tempered" * tempered
