@@ -55,9 +55,8 @@ COLORS = {
     "random": "#999999",
     "nothing": "#CC79A7",
 }
-
-
 _NOBODY, _NO_PAIR = -1, -2  # in place of the number of a pair
+
 COMPARED = (
     ("same seat", "other seat"),
     ("same seat", "others elsewhere"),
@@ -197,7 +196,7 @@ def findings(compared: Mapping[str, Comparisons], tests: Mapping[str, Tested]) -
     people, control = (compared[actions] for actions in ACTIONS)
     found = []
     for whose, other in COMPARED:
-        if "own" not in whose and "self" not in whose:
+        if whose != "own":
             words = people.gap(whose, other, "similarity").sentence(
                 f"the similarity to the rewards of {WHOSE[whose]}",
                 f"that to the rewards of {WHOSE[other]}",
@@ -215,7 +214,7 @@ def findings(compared: Mapping[str, Comparisons], tests: Mapping[str, Tested]) -
         found.append(Finding(words, headline=other != "random"))
     for whose, other in COMPARED:
         against = f"rewards of {WHOSE[whose]}", f"those of {WHOSE[other]}"
-        if "own" not in whose and "self" not in whose:
+        if whose != "own":
             gap = control.gap(whose, other, "similarity")
             words = control_sentence(gap, f"similarity to the {against[0]}", against[1])
             found.append(Finding(words, headline=other == "others elsewhere"))
