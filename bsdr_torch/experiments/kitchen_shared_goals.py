@@ -141,6 +141,7 @@ def compare_case(fits: Sequence[Record], case: Case) -> list[Record]:
                 "losses": loss[:many].tolist(),
                 "loss_of_random": float(loss[for_them].mean()),
                 "loss_of_nothing": float(loss[-1]),
+                "converged": record["converged"],
             }
         )
     return found
