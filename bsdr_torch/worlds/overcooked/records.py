@@ -209,7 +209,9 @@ class _Reader:
             raise InputError(f"{field}.name: only a soup can be in a pot, got {name!r}")
         return self.codes[self._soup(field, item)]
 
-    def _soup(self, field: str, item: Record) -> PotCode:
+    def _soup(self, field: str, item: Any) -> PotCode:
+        if not isinstance(item, Mapping):  # of other objects the name says all
+            raise InputError(f"{field}: expected a soup with its ingredients, got {item!r}")
         if "state" in item:
             ingredients, tick = _soup_of_2019(field, item["state"])
         else:

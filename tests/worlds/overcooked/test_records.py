@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from bsdr_torch.errors import InputError
@@ -148,6 +148,7 @@ _VALUES = st.recursive(
 )
 
 
+@example(path="held_object", value="soup")
 @given(path=st.sampled_from(["players", "objects", "position", "held_object", "object"]), value=_VALUES)
 def test_any_record_is_read_or_refused(path: str, value: Any) -> None:
     record = copy.deepcopy(RECORD)
