@@ -62,8 +62,8 @@ def write_report(
     drawing = figure(results)
     write_files(
         {
-            paths[0]: lambda path: _write(path, text),
-            paths[1]: lambda path: _write(path, content),
+            paths[0]: partial(Path.write_text, data=text),
+            paths[1]: partial(Path.write_text, data=content),
             paths[2]: partial(drawing.savefig, dpi=150),
         }
     )
@@ -325,7 +325,3 @@ def _scores(results: Results, sums: Tensor) -> dict[str, Tensor]:
 
 def _finite(value: Tensor | float) -> float | None:
     return float(value) if math.isfinite(value) else None
-
-
-def _write(path: Path, text: str) -> None:
-    path.write_text(text)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from bsdr_torch.evaluation import score
 from bsdr_torch.kitchens.predicting import KitchenPredictor
 
 _MEASURES = ("ce", "ce_stay", "ce_moves")
+_FIELDS = {"model", "protocol", "changes", "seed", "scored_on", "ce", "ce_replanned"}
 
 
 def trials(
@@ -94,8 +96,23 @@ def append(path: Path, row: dict[str, Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a", encoding="utf-8") as lines:
         lines.write(json.dumps(row) + "\n")
-    shown = overview([json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()])
-    write_files({path.with_suffix(".md"): lambda temporary: _write(temporary, shown)})
+    write_files({path.with_suffix(".md"): partial(Path.write_text, data=overview(read(path)))})
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    """The rows of a file, if there is one."""
+    rows: list[dict[str, Any]] = []
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines() if path.exists() else [], 1):
+        try:
+            row = json.loads(line)
+        except ValueError:
+            row = None
+        if not (isinstance(row, dict) and set(row) >= _FIELDS):
+            raise InputError(
+                f"{path}: line {number} is not a trial with {', '.join(sorted(_FIELDS))}; give another --out"
+            )
+        rows.append(row)
+    return rows
 
 
 def overview(rows: Sequence[dict[str, Any]]) -> str:
@@ -127,10 +144,6 @@ kitchens; all trials, the best first.
 def _mean(values: Sequence[float | None]) -> str:
     numbers = [value for value in values if value is not None]
     return f"{sum(numbers) / len(numbers):.3f}" if numbers else ""
-
-
-def _write(path: Path, text: str) -> None:
-    path.write_text(text, encoding="utf-8")
 
 
 def _losses(model: Predicts, data: KitchenPeople, part: Part, kitchens: list[str]) -> dict[str, float]:

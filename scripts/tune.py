@@ -11,7 +11,7 @@ from bsdr_torch.data.mturk import SOURCE_2019
 from bsdr_torch.data.prepare import prepare
 from bsdr_torch.data.splits import PROTOCOLS
 from bsdr_torch.errors import InputError, run_script
-from bsdr_torch.tuning import append, trials
+from bsdr_torch.tuning import append, read, trials
 
 DATA = Path("datasets/mturk_2019")
 
@@ -35,6 +35,7 @@ def main() -> None:
     if wrong:
         raise InputError(f"{wrong[0]}: expected NAME=VALUE")
     changes = {name: _value(text) for name, text in (change.split("=", 1) for change in options.changes)}
+    read(options.out)  # whether it can be added to: a fit takes minutes
     prepare(SOURCE_2019, DATA)
     torch.set_num_threads(1)  # the networks are small: more threads only wait for one another
     for row in trials(

@@ -12,7 +12,7 @@ from bsdr_torch.data.kitchen_people import KitchenPeople
 from bsdr_torch.data.splits import Protocol
 from bsdr_torch.errors import InputError
 from bsdr_torch.evaluation import score
-from bsdr_torch.tuning import append, overview, trials
+from bsdr_torch.tuning import append, overview, read, trials
 
 seen: list[tuple[KitchenPeople, dict[str, Any]]] = []
 
@@ -91,8 +91,17 @@ def test_a_setting_that_there_is_not_is_said(prepared_2019: Path) -> None:
 
 
 def test_the_table_of_trials_is_that_of_the_file() -> None:
-    rows = [json.loads(line) for line in Path("docs/results/tuning.jsonl").read_text().splitlines()]
-    assert overview(rows) == Path("docs/results/tuning.md").read_text()
+    assert overview(read(Path("docs/results/tuning.jsonl"))) == Path("docs/results/tuning.md").read_text()
+
+
+def test_a_file_that_has_no_trials_is_refused_before_any_fit(tmp_path: Path) -> None:
+    path = tmp_path / "tuning.jsonl"
+    assert read(path) == []
+    trial = Path("docs/results/tuning.jsonl").read_text().splitlines()[0]
+    for wrong in ("nothing", "3", '{"model": "bsdr"}'):
+        path.write_text(f"{trial}\n{wrong}\n")
+        with pytest.raises(InputError, match=r"tuning.jsonl: line 2 is not a trial"):
+            read(path)
 
 
 def test_kitchens_are_averaged_and_the_best_comes_first() -> None:

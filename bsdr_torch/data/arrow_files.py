@@ -85,7 +85,7 @@ def write_tables(tables: Mapping[Path, pa.Table]) -> None:
     write_files({path: _writer(table, path) for path, table in tables.items()})
 
 
-def write_files(writers: Mapping[Path, Callable[[Path], None]]) -> None:
+def write_files(writers: Mapping[Path, Callable[[Path], object]]) -> None:
     """Calls each writer with a temporary name, and when all have succeeded renames what they wrote to its place."""
     written: dict[Path, Path] = {}
     path = Path()

@@ -232,4 +232,4 @@ def write_report(out: Path, text: str, figures: Mapping[str, Figure]) -> None:
         out / f"{name}.png": partial(figure.savefig, dpi=150) for name, figure in figures.items()
     }
     writers[out / "report.md"] = partial(Path.write_text, data=text)
-    write_files(writers)  # type: ignore[arg-type]  # what the writers return does not matter
+    write_files(writers)

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -95,7 +96,7 @@ def run_cases(
 
 def write_text(path: Path, text: str) -> None:
     """Writes a file that nobody sees half of."""
-    write_files({path: lambda temporary: _write_here(temporary, text)})
+    write_files({path: partial(Path.write_text, data=text)})
 
 
 def rounded(value: Any) -> Any:
@@ -152,7 +153,3 @@ def _write(path: Path, cases: Sequence[Case], done: dict[Case, list[Record]]) ->
     lines = [json.dumps(record) for case in cases for record in done.get(case, [])]
     text = "[\n" + ",\n".join(lines) + "\n]\n"
     write_text(path, text)
-
-
-def _write_here(path: Path, text: str) -> None:
-    path.write_text(text)
