@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 from typing import Protocol as Interface
 
@@ -144,13 +145,15 @@ def contenders(quick: bool = False) -> dict[str, Contender]:
         # They see no `history`, but all earlier steps of the rollout.
         bpd = {"kitchens": BPD_KITCHENS, "predict_by": way, **BPD_BUDGET, **practice}
         bpd |= {"lessons": 1} if quick else {}
-        found[f"bpd-{way}"] = Contender(_bpd, bpd, fitted_on="nothing")
-        found[f"bpd-{way}-tempered"] = Contender(_bpd, bpd | {"tempered": True}, fitted_on="train")
-    under = {protocol: options | {"max_epochs": 1} if quick else options for protocol, options in _PLANNERS.items()}
+        found[f"bpd-{way}"] = Contender(_bpd, bpd, fitted_on="nothing", version=1)
+        found[f"bpd-{way}-tempered"] = Contender(_bpd, bpd | {"tempered": True}, fitted_on="train", version=1)
+    hasty = {"max_epochs": 1, "settling": 20} if quick else {}
+    anew = partial(plan_anew, steps=20, imagined=20) if quick else plan_anew
+    under = {protocol: options | hasty for protocol, options in _PLANNERS.items()}
     for rationality in MODELS:
         planner = {"model": "KitchenModel", "rationality": rationality, "history": LONG_HISTORY, "identity": True}
-        add(rationality, planner | {"under": under}, replan=plan_anew, version=2)
-    add("bsdr-online", found["bsdr"].settings, _train_online, protocols=("human",), version=2)
+        add(rationality, planner | {"under": under}, replan=anew, version=3)
+    add("bsdr-online", found["bsdr"].settings, _train_online, protocols=("human",), version=3)
     return found
 
 

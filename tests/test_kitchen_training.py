@@ -28,7 +28,7 @@ def config(folder: Path, data: Path, callbacks: list[dict[str, object]]) -> Path
             callback["init_args"] = {"situations": 2}
     settings["trainer"]["callbacks"] += callbacks
     small = {name: [8] for name in ("hidden", "habit_hidden", "partner_hidden")}
-    settings["model"]["init_args"] |= {**small, "history": 8}
+    settings["model"]["init_args"] |= {**small, "history": 8, "settling": 40}
     settings["data"]["init_args"] |= {"folder": str(data), "layouts": ["cramped_room"], "batch_size": 16}
     path = folder / "kitchens.yaml"
     path.write_text(yaml.safe_dump(settings))

@@ -38,7 +38,7 @@ QUICK_KITCHENS = ["cramped_room", "coordination_ring"]  # the second is new
 EXACT = ("br", "bsdr", "br_per_human", "bsdr_aggregate")
 LEAST = 5  # times that something was done in a kitchen, to be a subgoal
 MOST_SEEDS = 1  # of networks, each of which is trained for every kitchen
-QUICK_PLANNING = 40  # steps
+QUICK_PLANNING = {"steps": 40, "imagined": 20}
 QUICK_PEOPLE = 12  # the first of all
 
 
@@ -172,7 +172,7 @@ def network_case(case: Case) -> list[Record]:
     data = KitchenPeople(str(FOLDER), used, "layout", case.kitchen, history=LONG_HISTORY, seed=case.seed)
     contender = contenders(case.quick)[case.model]
     model: KitchenModel = contender.fit(data, case.seed, **contender.settings)
-    anew = plan_anew(model, data, case.seed, QUICK_PLANNING if case.quick else None)
+    anew = plan_anew(model, data, case.seed, **(QUICK_PLANNING if case.quick else {}))
     steps = data.steps("test")[case.kitchen]
     if case.quick:
         steps = steps.some(steps.humans < QUICK_PEOPLE)

@@ -33,6 +33,7 @@ from bsdr_torch.kitchens.outlook import (
 )
 from bsdr_torch.kitchens.planning import PlannedHabit, ValueNetwork, action_values, backup, choice_log_probs
 from bsdr_torch.kitchens.predicting import KitchenPredictor, Prediction
+from bsdr_torch.kitchens.settling import implied_rewards, settle
 from bsdr_torch.rationality import MODELS, Rationality, RationalityKind
 from bsdr_torch.worlds.overcooked import (
     FEATURE_GROUPS,
@@ -55,7 +56,8 @@ _REWARD_GROUPS: dict[str, tuple[str, ...]] = {
     "distances": tuple(FEATURE_GROUPS),
 }
 _SITUATIONS_EACH = 512  # in a made-up kitchen
-_SETTLING_BATCHES, _SETTLING_STEPS = 20, 150  # at the end of each epoch
+_SETTLING_DRAWS = 100
+_LONGER_AT_LAST = 20  # the reward settles at the end of each epoch, and the longer at the end of the training
 _ROWS_AT_ONCE = 4096
 _WARM_UP = 0.1  # the share of the training in which the learning rate rises
 _HABIT_MEMORY = 0.98  # of the running mean of habits that plans are made with
@@ -86,6 +88,7 @@ class KitchenModel(KitchenPredictor):
         tie: the weight of the Bellman residual.
         beyond: how many situations that nobody was in, as a share of a batch, the Bellman equation is to hold in, too.
         made_up: the number of random kitchens that those are in.
+        settling: for how many steps the reward settles on the values at the end of the training.
         prior_scale: the spread of theta_beta over people that is expected.
         offset_scale: standard deviation of a person's offset of theta_R, for irleed.
         learning_rate: of AdamW, at its height.
@@ -116,6 +119,7 @@ class KitchenModel(KitchenPredictor):
         tie: float = 0.1,
         beyond: float = 0.125,
         made_up: int = 24,
+        settling: int = 3000,
         prior_scale: float = 0.5,
         offset_scale: float = 0.1,
         learning_rate: float = 8e-3,
@@ -155,7 +159,6 @@ class KitchenModel(KitchenPredictor):
         like = next(iter(self.layouts.values()))
         kitchens = [made_up_kitchen(like, generator) for _ in range(made_up)]
         self._made_up = [(kitchen, made_up_states(kitchen, _SITUATIONS_EACH, generator)) for kitchen in kitchens]
-        self._implied: list[tuple[Tensor, Tensor, Tensor]] = []  # features, people, and what reward values imply
         self.register_buffer("planned_log_base", torch.zeros(2, NUM_ACTIONS))
         self.register_buffer("planned_pause", torch.tensor(0.3))
         self.planned_log_base: Tensor
@@ -219,16 +222,12 @@ class KitchenModel(KitchenPredictor):
         future = action_values(values, ahead, partner, self.discount, column)
         return self._missed(values, future, ahead, people, column)
 
-    @torch.no_grad()
-    def implied_reward(self, ahead: Outlook, people: Tensor) -> Tensor:
-        """The reward with which the network's values would satisfy the Bellman equation, `[N, B]`."""
-        learning = self.values.training
-        self.values.eval()  # as they predict: the mean over mirrored kitchens, with nothing left out
-        values = self.values(ahead.features, people)
-        self.values.train(learning)
-        future = action_values(values, ahead, self.partner_probabilities(ahead.partner), self.discount, None)
-        implied: Tensor = values[ahead.own] - backup(future, ahead.no_op, self.planned_habit)
-        return implied
+    def beyond(self, many: int) -> Outlook:
+        """Situations that nobody was in, in a kitchen that does not exist."""
+        kitchen, situations = self._made_up[int(torch.randint(len(self._made_up), ()))]
+        states = situations[torch.randint(len(situations), (max(1, many),))].to(self.device)
+        seats = torch.zeros(len(states), dtype=torch.int64, device=self.device)
+        return outlook(kitchen, states, seats, remember=True)
 
     @property
     def _in_training(self) -> bool:
@@ -254,11 +253,9 @@ class KitchenModel(KitchenPredictor):
         self._remember(habit)
         cross_entropy = nll_loss(log_probs, batch.actions)
         bellman = residual.square().mean()
-        beyond = self._beyond(round(self.hparams["beyond"] * len(batch.actions)))
+        beyond = self.beyond(round(self.hparams["beyond"] * len(batch.actions)))
         people, column = torch.unique(batch.humans[: len(beyond.own)], return_inverse=True)
         unseen = self.residual(beyond, people, column).square().mean()
-        if isinstance(self.engine, Neural) and batch_idx >= int(self.trainer.num_training_batches) - _SETTLING_BATCHES:
-            self._implied += [(x.features[x.own], people, self.implied_reward(x, people)) for x in (ahead, beyond)]
         partner = self._partner_loss(layout, batch)
         log_prior = self.log_prior()
         share = len(batch.actions) * max(1, int(self.trainer.num_training_batches))
@@ -283,7 +280,8 @@ class KitchenModel(KitchenPredictor):
     def on_train_batch_end(self, outputs: Any, batch: Decisions, batch_idx: int) -> None:
         """Settles the reward at the end of an epoch, before validation and checkpoints."""
         if isinstance(self.engine, Neural) and batch_idx + 1 == int(self.trainer.num_training_batches):
-            self._settle()
+            last = self.current_epoch + 1 == self.trainer.max_epochs
+            self._settle(self.hparams["settling"] // (1 if last else _LONGER_AT_LAST))
 
     def configure_optimizers(self) -> OptimizerLRSchedulerConfig:
         """AdamW, whose rate rises for a tenth of the training and then falls to nothing."""
@@ -330,38 +328,14 @@ class KitchenModel(KitchenPredictor):
             own, reward = (of.gather(1, column[:, None]).squeeze(1) for of in (own, reward))
         return own - reward - backup(future, ahead.no_op, self.planned_habit)
 
-    def _beyond(self, many: int) -> Outlook:
-        """Situations that nobody was in, in a kitchen that does not exist."""
-        kitchen, situations = self._made_up[int(torch.randint(len(self._made_up), ()))]
-        states = situations[torch.randint(len(situations), (max(1, many),))].to(self.device)
-        seats = torch.zeros(len(states), dtype=torch.int64, device=self.device)
-        return outlook(kitchen, states, seats, remember=True)
-
-    def _settle(self) -> None:
-        """Fits the reward alone to the values of the epoch's last batches, which is cheap, as nothing is looked up.
-
-        The Bellman residual is the only loss that the reward has, and a step for each step of the values leaves it far
-        from its minimum.
-        """
-        reward = [*self.phi_R.parameters(), *self.phi_beta.parameters(), *self.rationality.parameters()]
-        optimizer = torch.optim.Adam(reward, self.hparams["learning_rate"])
-        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, _SETTLING_STEPS)
-        share = self.hparams["tie"] * max(1, int(self.trainer.num_training_batches))
-        with torch.enable_grad():
-            for _ in range(_SETTLING_STEPS):
-                features, people, wanted = self._implied[int(torch.randint(len(self._implied), ()))]
-                missed = (self.reward(features, people) - wanted).square().mean()
-                loss = missed - self.log_prior() / (share * len(features))
-                optimizer.zero_grad()
-                loss.backward()
-                optimizer.step()
-                schedule.step()
-            optimizer.zero_grad()
-        if self.trainer.world_size > 1:  # each process settled on its own data
-            for parameter in reward:
-                torch.distributed.all_reduce(parameter.data, torch.distributed.ReduceOp.SUM)
-                parameter.data /= self.trainer.world_size
-        self._implied.clear()
+    def _settle(self, steps: int) -> None:
+        """Settles the reward on the values, where people of the training part decided and beyond."""
+        decisions = self.trainer.datamodule.steps("train")  # type: ignore[attr-defined]  # checked by setup
+        draws = max(1, min(_SETTLING_DRAWS, steps // 10))
+        implied = implied_rewards(self, decisions, draws, self.hparams["beyond"])
+        # What is implied where people decided and beyond is drawn alike, and the loss of training is their sum.
+        share = 2 * self.hparams["tie"] * sum(len(there.actions) for there in decisions.values())
+        settle(self, implied, steps, self.hparams["learning_rate"], 1 / share)
 
     def _habit(self, batch: Decisions) -> Habit:
         """Habit at the decisions; where they come without any history, that of everybody's mean."""

@@ -31,6 +31,7 @@ from bsdr_torch.worlds.overcooked import (
 )
 
 NUM_FEATURES = len(FEATURE_NAMES)
+_ROWS_AT_ONCE = 4096
 _MIRROR = 4  # exchanges east and west, and leaves north where it is
 
 
@@ -138,7 +139,8 @@ def turned_actions(actions: Tensor, symmetry: Tensor) -> Tensor:
 
 def _facing_north(layout: Layout, states: Tensor) -> Tensor:
     """Features of states whose player 0 is the ego, turned so that the ego looks north."""
-    return permute_features(encode_features(layout, states, 0), _to_north(states))
+    pieces = torch.split(states, _ROWS_AT_ONCE)  # what is made on the way stays near the processor
+    return torch.cat([permute_features(encode_features(layout, rows, 0), _to_north(rows)) for rows in pieces])
 
 
 def _to_north(states: Tensor) -> Tensor:

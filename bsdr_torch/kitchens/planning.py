@@ -70,18 +70,25 @@ class ValueNetwork(nn.Module):
 
     def parts(self, features: Tensor) -> Tensor:
         """v(s) and w(s), `[U, 1 + rank]`."""
-        first, rest = cast(nn.Linear, self.network[0]), self.network[1:]
+        first = cast(nn.Linear, self.network[0])
         if self.training:
-            if torch.rand(()) < 0.5:
-                return self.network(features)  # type: ignore[no-any-return]
             # There are fewer weights to exchange than features.
-            return rest(linear(features, mirrored(first.weight), first.bias))  # type: ignore[no-any-return]
+            weight = first.weight if torch.rand(()) < 0.5 else mirrored(first.weight)
+            return self._rest(linear(features, weight, first.bias))
         # The mirror exchanges some features and leaves most as they are: little of the first layer is to be done again.
         east, west = mirrored_pairs(features.device)
         here = first(features)
         more_west = features.index_select(1, west) - features.index_select(1, east)
         exchanged = more_west @ (first.weight[:, east] - first.weight[:, west]).T
-        return (rest(here) + rest(here + exchanged)) / 2  # type: ignore[no-any-return]
+        return (self._rest(here) + self._rest(here + exchanged)) / 2
+
+    def _rest(self, hidden: Tensor) -> Tensor:
+        """All layers but the first."""
+        hidden, last = self.network[1:-1](hidden), cast(nn.Linear, self.network[-1])
+        # Values of -10 that differ by a hundredth are the same in bfloat16, and people choose between them.
+        with torch.autocast(hidden.device.type, enabled=False):
+            found: Tensor = last(hidden.to(last.weight.dtype))
+        return found
 
 
 def action_values(

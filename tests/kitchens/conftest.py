@@ -17,6 +17,7 @@ from bsdr_torch.worlds.overcooked import KitchenGraph, Layout, enumerate_kitchen
 from bsdr_torch.worlds.overcooked.layouts import usable_counters
 
 SMALL = {"hidden": [32, 32], "habit_hidden": [16], "partner_hidden": [16], "width": 8, "beta_width": 4, "rank": 2}
+SMALL |= {"settling": 40}
 
 
 @pytest.fixture(scope="session")
@@ -67,6 +68,7 @@ class Trained(NamedTuple):
 def trained_planner(prepared_2020: Path, tmp_path_factory: pytest.TempPathFactory) -> Trained:
     data = KitchenPeople(str(prepared_2020), batch_size=128, history=12)
     settings = {"hidden": [16], "habit_hidden": [16], "partner_hidden": [8], "width": 8, "rank": 3, "history": 12}
+    settings |= {"settling": 40}
     return train(KitchenModel(data.specs, data.humans, data.named, **settings), data, tmp_path_factory)
 
 

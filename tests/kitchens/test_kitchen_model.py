@@ -105,7 +105,7 @@ def test_a_kitchen_nobody_was_seen_in_is_planned_in_from_imagination(
     asked = set()
     steps = data.steps
     monkeypatch.setattr(data, "steps", lambda part: (asked.add(part), steps(part))[1])
-    planned = plan_anew(model, data, steps=4)
+    planned = plan_anew(model, data, steps=4, imagined=10)
     assert asked == {"train"}
     held_out = steps("test")["counter_circuit"]
     log_probs = planned.action_log_probs(held_out)

@@ -32,7 +32,9 @@ def data(prepared_2020: Path) -> KitchenPeople:
 def trained(data: KitchenPeople, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Baselines, KitchenModel]:
     torch.manual_seed(0)
     folder = tmp_path_factory.mktemp("monitored")
-    model = KitchenModel(data.specs, data.humans, data.named, hidden=[16], habit_hidden=[16], partner_hidden=[16])
+    model = KitchenModel(
+        data.specs, data.humans, data.named, hidden=[16], habit_hidden=[16], partner_hidden=[16], settling=40
+    )
     baselines = Baselines(BASELINES, max_epochs=1)
     trainer = lightning.Trainer(
         max_epochs=2,

@@ -29,7 +29,9 @@ def data(prepared_2020: Path) -> KitchenPeople:
 @pytest.fixture(scope="module")
 def model(data: KitchenPeople) -> KitchenModel:
     torch.manual_seed(0)
-    model = KitchenModel(data.specs, data.humans, data.named, hidden=[16], habit_hidden=[16], partner_hidden=[16])
+    model = KitchenModel(
+        data.specs, data.humans, data.named, hidden=[16], habit_hidden=[16], partner_hidden=[16], settling=40
+    )
     with torch.no_grad():
         for theta in (model.rationality.raw_theta_beta, model.rationality.raw_theta_R):
             theta.normal_()
