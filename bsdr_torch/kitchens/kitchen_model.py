@@ -56,8 +56,8 @@ _REWARD_GROUPS: dict[str, tuple[str, ...]] = {
     "distances": tuple(FEATURE_GROUPS),
 }
 _SITUATIONS_EACH = 512  # in a made-up kitchen
-_SETTLING_DRAWS = 100
-_LONGER_AT_LAST = 20  # the reward settles at the end of each epoch, and the longer at the end of the training
+_SETTLING_DRAWS = 60
+_LONGER_AT_LAST = 10  # the reward settles at the end of each epoch, and the longer at the end of the training
 _ROWS_AT_ONCE = 4096
 _WARM_UP = 0.1  # the share of the training in which the learning rate rises
 _HABIT_MEMORY = 0.98  # of the running mean of habits that plans are made with
@@ -119,7 +119,7 @@ class KitchenModel(KitchenPredictor):
         tie: float = 0.1,
         beyond: float = 0.125,
         made_up: int = 24,
-        settling: int = 3000,
+        settling: int = 2000,
         prior_scale: float = 0.5,
         offset_scale: float = 0.1,
         learning_rate: float = 8e-3,

@@ -85,7 +85,7 @@ def test_the_reward_settles_after_each_epoch_and_longest_after_the_last(
         max_epochs=3, logger=False, enable_progress_bar=False, enable_checkpointing=False, enable_model_summary=False
     )
     trainer.fit(model, datamodule=people_2020)
-    assert [steps for steps, _ in taken] == [3, 3, 60]
+    assert [steps for steps, _ in taken] == [6, 6, 60]
     # The prior counts once for all decisions, as in the loss of training, whose residuals have the weight `tie` twice.
     decisions = sum(len(steps.actions) for steps in people_2020.steps("train").values())
     assert taken[0][1] == pytest.approx(1 / (2 * 0.2 * decisions))
