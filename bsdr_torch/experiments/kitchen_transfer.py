@@ -172,7 +172,7 @@ def network_case(case: Case) -> list[Record]:
     data = KitchenPeople(str(FOLDER), used, "layout", case.kitchen, history=LONG_HISTORY, seed=case.seed)
     contender = contenders(case.quick)[case.model]
     model: KitchenModel = contender.fit(data, case.seed, **contender.settings)
-    anew = plan_anew(model, data, case.seed, **(QUICK_PLANNING if case.quick else {}))
+    anew = plan_anew(model, data, case.seed, lookahead=0, **(QUICK_PLANNING if case.quick else {}))
     steps = data.steps("test")[case.kitchen]
     if case.quick:
         steps = steps.some(steps.humans < QUICK_PEOPLE)

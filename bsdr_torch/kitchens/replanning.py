@@ -12,6 +12,7 @@ from torch.nn.functional import mse_loss
 from tqdm import trange
 
 from bsdr_torch.data.kitchen_people import KitchenPeople
+from bsdr_torch.kitchens.engines import Lookahead
 from bsdr_torch.kitchens.kitchen_model import KitchenModel
 from bsdr_torch.kitchens.made_up import made_up_states
 from bsdr_torch.kitchens.outlook import outlook
@@ -149,7 +150,12 @@ def _problem(
 
 
 def plan_anew(
-    model: KitchenModel, data: KitchenPeople, seed: int = 0, steps: int | None = None, imagined: int = 800
+    model: KitchenModel,
+    data: KitchenPeople,
+    seed: int = 0,
+    steps: int | None = None,
+    imagined: int = 800,
+    lookahead: int = 1,
 ) -> KitchenModel:
     """`replan` in all kitchens that are tested: where people trained the model, from their situations; else, `imagine`.
 
@@ -159,6 +165,7 @@ def plan_anew(
         seed: of planning and imagining.
         steps: of the optimiser; by default 700, and 100 more for each kitchen.
         imagined: steps of games that are imagined.
+        lookahead: how many steps of each plan are exact, see `Lookahead`.
     """
     known = data.steps("train")
     tested = data.kitchens_of("test")
@@ -168,7 +175,10 @@ def plan_anew(
         else imagine(model, name, steps=imagined, seed=seed)
         for name in tested
     }
-    return replan(model, situations, 700 + 100 * len(tested) if steps is None else steps, seed=seed)
+    planned = replan(model, situations, 700 + 100 * len(tested) if steps is None else steps, seed=seed)
+    if lookahead:
+        planned.engine = Lookahead(planned, lookahead, planned.engine)
+    return planned
 
 
 @torch.no_grad()

@@ -9,6 +9,7 @@ import torch
 from bsdr_torch.data.decisions import Decisions
 from bsdr_torch.data.kitchen_people import KitchenPeople
 from bsdr_torch.errors import InputError
+from bsdr_torch.kitchens.engines import Lookahead
 from bsdr_torch.kitchens.habit import turn_history
 from bsdr_torch.kitchens.kitchen_model import KitchenModel
 from bsdr_torch.kitchens.predicting import fit
@@ -110,6 +111,10 @@ def test_a_kitchen_nobody_was_seen_in_is_planned_in_from_imagination(
     held_out = steps("test")["counter_circuit"]
     log_probs = planned.action_log_probs(held_out)
     torch.testing.assert_close(log_probs.exp().sum(1), torch.ones(len(log_probs)))
+    not_ahead = plan_anew(model, data, steps=4, imagined=10, lookahead=0)
+    assert not torch.allclose(log_probs, not_ahead.action_log_probs(held_out))
+    not_ahead.engine = Lookahead(not_ahead, 1, not_ahead.engine)
+    assert torch.equal(log_probs, not_ahead.action_log_probs(held_out))
 
 
 def test_strangers_get_the_population_s_prediction(people_2020: KitchenPeople, trained: KitchenModel) -> None:
