@@ -145,8 +145,8 @@ def contenders(quick: bool = False) -> dict[str, Contender]:
         # They see no `history`, but all earlier steps of the rollout.
         bpd = {"kitchens": BPD_KITCHENS, "predict_by": way, **BPD_BUDGET, **practice}
         bpd |= {"lessons": 1} if quick else {}
-        found[f"bpd-{way}"] = Contender(_bpd, bpd, fitted_on="nothing", version=1)
-        found[f"bpd-{way}-tempered"] = Contender(_bpd, bpd | {"tempered": True}, fitted_on="train", version=1)
+        found[f"bpd-{way}"] = Contender(_bpd, bpd, fitted_on="nothing")
+        found[f"bpd-{way}-tempered"] = Contender(_bpd, bpd | {"tempered": True}, fitted_on="train")
     hasty = {"max_epochs": 1, "settling": 20} if quick else {}
     anew = partial(plan_anew, steps=20, imagined=20) if quick else plan_anew
     under = {protocol: options | hasty for protocol, options in _PLANNERS.items()}

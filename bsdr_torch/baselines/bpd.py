@@ -23,8 +23,7 @@ from bsdr_torch.worlds.overcooked import NUM_ACTIONS, Layout, encode_features
 
 Way = Literal["sequence", "inference"]
 PRACTICE = {"steps": 40, "window": 10, "entropy": 0.02}
-# alpha is the best of those tried on people, see docs/results/tuning.md; the source has 0.2.
-BOLTZMANN = {"spread": 0.3, "concentration": 1.0}
+BOLTZMANN = {"spread": 0.3}
 
 
 class BPD(SelfTaught):
