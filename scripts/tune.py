@@ -27,7 +27,7 @@ def main() -> None:
     )
     parser.add_argument("--seed", type=int, default=0, help="of training")
     parser.add_argument("--out", type=Path, default=Path("docs/results/tuning.jsonl"), help="file to add the scores to")
-    options = parser.parse_args()
+    options = parser.parse_intermixed_args()  # settings may come after options
     rows = contenders()
     if options.model not in rows:
         raise InputError(f"{options.model!r} is not one of {', '.join(rows)}")

@@ -275,6 +275,7 @@ def test_bad_input_ends_in_one_line_and_exit_code_2(
         (("evaluate.py", "--out", "x", "--against", "oracle"), "against: 'oracle' is not in the table"),
         (("evaluate.py", "--out", "file"), "--out is a file"),
         (("evaluate.py", "--out", "x", "--data", "nothing"), "nothing: no prepared data there"),
+        (("tune.py", "bsdr", "--protocol", "human", "forget"), "forget: expected NAME=VALUE"),
         (("train.py", "fit", "--config", ragged), "ragged.yaml"),
         (("train.py", "fit", "--config", narrow), "theta_R must have shape"),
         (("train.py", "fit", "--config", "no_data.yaml"), "data"),
