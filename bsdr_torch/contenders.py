@@ -37,8 +37,8 @@ BPD_BUDGET = {"iterations": 1200, "lessons": 500}
 # How planners are trained. Under `human` they are asked about nobody whom they know, so that who acts is hidden half of
 # the time; what is for a new kitchen is not to fit the known ones too closely, nor the people in them.
 _PLANNERS: dict[Protocol, dict[str, float]] = {
-    "rollout": {"max_epochs": 8, "learning_rate": 8e-3, "forget": 0.1},
-    "human": {"max_epochs": 6, "learning_rate": 8e-3, "forget": 0.5},
+    "rollout": {"max_epochs": 8, "learning_rate": 8e-3, "forget": 0.1, "settling": 2000},
+    "human": {"max_epochs": 6, "learning_rate": 8e-3, "forget": 0.5, "settling": 2000},
     "layout": {"max_epochs": 5, "learning_rate": 4e-3, "forget": 0.1, "rank": 2, "settling": 2000},
 }
 
