@@ -136,7 +136,7 @@ def contenders(quick: bool = False) -> dict[str, Contender]:
     epochs = {protocol: {"max_epochs": 1 if quick else 20} for protocol in PROTOCOLS}
     # The best trials of docs/results/tuning.md, which were made with symmetries.
     tuned: dict[Protocol, dict[str, float]]
-    tuned = {"rollout": {"max_epochs": 1 if quick else 40}, "layout": epochs["layout"] | {"weight_decay": 0.1}}
+    tuned = {"rollout": {"max_epochs": 1 if quick else 40}, "layout": epochs["layout"] | {"weight_decay": 1.0}}
     memories: dict[str, dict[str, Any]] = {
         "": {},
         "-history": {"history": HISTORY},
