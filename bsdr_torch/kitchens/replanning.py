@@ -68,7 +68,7 @@ def replan(
     many = most, max(1, beyond // len(situations))
     problems = {name: _problem(planned, name, pool, many, people, generator) for name, pool in situations.items()}
     names = list(problems)
-    sizes = torch.tensor([float(len(problem.own)) for problem in problems.values()])
+    sizes = torch.tensor([float(len(problem.reward)) for problem in problems.values()])
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         hidden, rank = model.hparams["hidden"], model.values.people.shape[1]
@@ -80,10 +80,10 @@ def replan(
         bar = trange(steps, desc="planning", leave=False, disable=None)
         for _ in bar:
             problem = problems[names[int(torch.multinomial(sizes, 1, generator=generator))]]
-            rows = torch.randint(len(problem.own), (batch_size,), generator=generator).to(model.device)
+            rows = torch.randint(len(problem.reward), (batch_size,), generator=generator).to(model.device)
             with torch.no_grad():
                 wanted = problem.backed_up(target, people, rows, planned)
-            loss = mse_loss(fresh(problem.features[problem.own[rows]], people), wanted)
+            loss = mse_loss(fresh(problem.own_features[rows], people), wanted)
             optimizer.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]  # torch has no types here
             optimizer.step()
@@ -100,8 +100,8 @@ class _Problem(NamedTuple):
     """P situations of a kitchen with all that does not change while values are sought.
 
     Attributes:
-        features: `[U, F]`, of all states.
-        own: `[P]`, where each situation is among them.
+        features: `[U, F]`, of all states, in bfloat16: what most of the time goes to reads no more of them.
+        own_features: `[P, F]`, of the situations.
         following: `[P, 6, 6]`, where the actions of both lead.
         no_op: `[P, 6]`.
         partner: `[P, 6]`, how likely the partner is to do what.
@@ -109,7 +109,7 @@ class _Problem(NamedTuple):
     """
 
     features: Tensor
-    own: Tensor
+    own_features: Tensor
     following: Tensor
     no_op: Tensor
     partner: Tensor
@@ -145,8 +145,9 @@ def _problem(
     states = torch.cat([states, step(layout, states, joint)[0]])
     ahead = outlook(layout, states, seats.repeat(2))
     partner = planned.partner_probabilities(ahead.partner)
-    reward = planned.reward(ahead.features[ahead.own], people)
-    return _Problem(ahead.features, ahead.own, ahead.following, ahead.no_op, partner, reward)
+    own = ahead.features[ahead.own]
+    coarse = ahead.features.to(torch.bfloat16)
+    return _Problem(coarse, own, ahead.following, ahead.no_op, partner, planned.reward(own, people))
 
 
 def plan_anew(
