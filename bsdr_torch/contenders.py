@@ -6,24 +6,22 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
-from typing import Protocol as Interface
 
 import torch
-from torch import Tensor
 
 from bsdr_torch.baselines.bpd import BPD, Reminded
 from bsdr_torch.baselines.cloning import AdaptableCloning, Cloning
 from bsdr_torch.baselines.frequencies import KitchenFrequencies, uniform
 from bsdr_torch.baselines.ileed import ILEED, OnlineILEED
 from bsdr_torch.baselines.self_play import SelfPlay, Taught, teach
-from bsdr_torch.data.decisions import Decisions
 from bsdr_torch.data.kitchen_people import KitchenPeople
 from bsdr_torch.data.splits import PROTOCOLS, Protocol
 from bsdr_torch.kitchens.adapting import AdaptableKitchenModel
 from bsdr_torch.kitchens.kitchen_model import KitchenModel
 from bsdr_torch.kitchens.newcomers import GettingToKnow
-from bsdr_torch.kitchens.predicting import Precision, fit_often
+from bsdr_torch.kitchens.predicting import Precision, Predicts, fit_often
 from bsdr_torch.kitchens.replanning import plan_anew
+from bsdr_torch.kitchens.weighing import Weighed
 from bsdr_torch.rationality import MODELS
 from bsdr_torch.worlds.overcooked import NUM_ACTIONS
 
@@ -52,13 +50,6 @@ _PLANNERS: dict[Protocol, dict[str, float]] = {
 # Networks are trained in mixed precision, which changes scores by less than 0.001 and takes half the time on processors
 # that multiply in bfloat16.
 _PRECISION: Precision = "bf16-mixed"
-
-
-class Predicts(Interface):
-    """Anything that predicts what people do in kitchens."""
-
-    def action_log_probs(self, batch: Decisions) -> Tensor:
-        """log P(action) at each decision, `[N, 6]`."""
 
 
 @dataclass(frozen=True)
@@ -164,6 +155,11 @@ def contenders(quick: bool = False) -> dict[str, Contender]:
         planner = {"model": "KitchenModel", "rationality": rationality, "history": LONG_HISTORY, "identity": True}
         add(rationality, planner | {"under": under}, replan=anew, version=2)
     add("bsdr-online", found["bsdr"].settings, _train_online, protocols=("human",), version=2)
+    # How much what was learned elsewhere counts in a new kitchen, beside habit.
+    for name in ("cloning-256-symmetric", "bsdr"):
+        row = found["bsdr" if name == "bsdr" else f"{name}-id"]
+        again = partial(_replan_weighed, anew) if row.replan else None
+        add(f"{name}-weighed", row.settings, _train_weighed, protocols=("layout",), replan=again, version=row.version)
     return found
 
 
@@ -212,6 +208,19 @@ def _train(
             return kinds[model](data.specs, data.humans, data.named, **settings)
 
         return fit_often(make, data, epochs, _PRECISION, restarts)
+
+
+def _train_weighed(data: KitchenPeople, seed: int, **settings: Any) -> Weighed[Any]:
+    model = _train(data, seed, **settings)
+    if isinstance(model, KitchenModel):
+        return Weighed(model, model.habit_log_probs)
+    return Weighed(model, _train(data, seed, **settings | {"kitchen": False}).action_log_probs)
+
+
+def _replan_weighed(
+    anew: Callable[..., KitchenModel], model: Weighed[KitchenModel], data: KitchenPeople, seed: int
+) -> Predicts:
+    return Weighed(anew(model.model, data, seed), model.habit)
 
 
 def _train_online(data: KitchenPeople, seed: int, **settings: Any) -> Predicts:

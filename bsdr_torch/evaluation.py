@@ -13,13 +13,14 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from bsdr_torch.contenders import LONG_HISTORY, Contender, Predicts
+from bsdr_torch.contenders import LONG_HISTORY, Contender
 from bsdr_torch.data.arrow_files import read_columns, write_table
 from bsdr_torch.data.decisions import RolloutKey
 from bsdr_torch.data.kitchen_people import KitchenPeople
 from bsdr_torch.data.prepared import read_provenance
 from bsdr_torch.data.splits import PROTOCOLS, Part, Protocol
 from bsdr_torch.errors import InputError
+from bsdr_torch.kitchens.predicting import Predicts
 from bsdr_torch.metrics import SUMS, KitchenScores
 
 # Part of what all results are kept under; those of one contender also under its own version.

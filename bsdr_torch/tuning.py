@@ -12,13 +12,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from bsdr_torch.contenders import LONG_HISTORY, Contender, Predicts
+from bsdr_torch.contenders import LONG_HISTORY, Contender
 from bsdr_torch.data.arrow_files import write_files
 from bsdr_torch.data.kitchen_people import KitchenPeople
 from bsdr_torch.data.splits import PROTOCOLS, Part, Protocol
 from bsdr_torch.errors import InputError
 from bsdr_torch.evaluation import score
-from bsdr_torch.kitchens.predicting import KitchenPredictor
+from bsdr_torch.kitchens.predicting import KitchenPredictor, Predicts
 
 _MEASURES = ("ce", "ce_stay", "ce_moves")
 _FIELDS = {"model", "protocol", "changes", "seed", "scored_on", "ce", "ce_replanned"}

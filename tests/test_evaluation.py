@@ -12,13 +12,14 @@ import torch
 from torch import Tensor
 
 from bsdr_torch.baselines.frequencies import uniform
-from bsdr_torch.contenders import Contender, Predicts, contenders
+from bsdr_torch.contenders import Contender, contenders
 from bsdr_torch.data.decisions import RolloutKey
 from bsdr_torch.data.kitchen_people import KitchenPeople
 from bsdr_torch.data.splits import PROTOCOLS
 from bsdr_torch.errors import InputError
 from bsdr_torch.evaluation import Results, evaluate, standard_error, tasks
 from bsdr_torch.evaluation_report import ALL, figure, markdown, records, summary
+from bsdr_torch.kitchens.predicting import Predicts
 from bsdr_torch.rationality import MODELS
 
 ROOT = Path(__file__).parent.parent

@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 
 from bsdr_torch.baselines.frequencies import KitchenFrequencies
-from bsdr_torch.contenders import Contender, Predicts, contenders
+from bsdr_torch.contenders import Contender, contenders
 from bsdr_torch.data.kitchen_people import KitchenPeople
 from bsdr_torch.data.splits import Protocol
 from bsdr_torch.errors import InputError
 from bsdr_torch.evaluation import score
+from bsdr_torch.kitchens.predicting import Predicts
 from bsdr_torch.tuning import append, overview, read, trials
 
 seen: list[tuple[KitchenPeople, dict[str, Any]]] = []

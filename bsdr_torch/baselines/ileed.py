@@ -197,7 +197,9 @@ class OnlineILEED:
         """log P(action) at each decision, `[N, 6]`."""
         shared = self.model.shared(batch)
         omega = self.model._omega_of(batch.humans)
-        for rows, parts in self._memory.newcomers(batch, *gather_evidence(shared, batch.actions)):
+        for rows, parts in self._memory.games(
+            batch, batch.humans == POPULATION, *gather_evidence(shared, batch.actions)
+        ):
             seen = Evidence(*parts)
             place = torch.arange(len(seen.log_odds), device=rows.device)[-len(rows) :]
             omega[rows] = self.model.omega_as_seen(seen, self.stretch, self.strength)[place // self.stretch]

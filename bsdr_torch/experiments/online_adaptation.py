@@ -21,7 +21,7 @@ from torch import Tensor
 from bsdr_torch.baselines import ileed
 from bsdr_torch.baselines.bpd import BPD, Reminded
 from bsdr_torch.baselines.ileed import ILEED, OnlineILEED
-from bsdr_torch.contenders import LONG_HISTORY, Predicts, contenders
+from bsdr_torch.contenders import LONG_HISTORY, contenders
 from bsdr_torch.data.decisions import Decisions, RolloutKey
 from bsdr_torch.data.kitchen_people import KitchenPeople
 from bsdr_torch.data.mturk import SOURCE_2019
@@ -46,6 +46,7 @@ from bsdr_torch.experiments.running import Record, Run, run_cases
 from bsdr_torch.experiments.statistics import CONFIDENCE, Estimate
 from bsdr_torch.kitchens.adapting import fit_person, gather_evidence, log_probs, person
 from bsdr_torch.kitchens.kitchen_model import KitchenModel
+from bsdr_torch.kitchens.predicting import Predicts
 from bsdr_torch.metrics import KitchenScores, rollout_measures
 
 FOLDER = Path("datasets/mturk_2019")

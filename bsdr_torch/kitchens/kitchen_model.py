@@ -169,6 +169,11 @@ class KitchenModel(KitchenPredictor):
         layout = self.layout(batch.layout)
         return self._choices(batch, outlook(layout, batch.states, batch.seats, self._in_training))[0]
 
+    def habit_log_probs(self, batch: Decisions) -> Tensor:
+        """log P(action) at each decision by habit alone, as though all plans were as good, `[N, 6]`."""
+        no_op = places(self.layout(batch.layout), batch.states, batch.seats).no_op
+        return choice_log_probs(self._habit(batch), no_op, torch.zeros_like(no_op, dtype=torch.float32))
+
     def predict_step(self, batch: Decisions, batch_idx: int = 0) -> Prediction:
         """Action probabilities, beta and the planner's values; faster than `action_log_probs`, and the same."""
         layout = self.layout(batch.layout)

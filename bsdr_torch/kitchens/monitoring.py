@@ -13,7 +13,7 @@ from lightning.pytorch.loggers import TensorBoardLogger
 from torch.utils.tensorboard import SummaryWriter
 from tqdm import tqdm
 
-from bsdr_torch.contenders import Predicts, contenders
+from bsdr_torch.contenders import contenders
 from bsdr_torch.data.decisions import Decisions
 from bsdr_torch.data.kitchen_people import KitchenPeople
 from bsdr_torch.data.splits import PARTS, Part
@@ -22,6 +22,7 @@ from bsdr_torch.evaluation import score
 from bsdr_torch.kitchens.kitchen_model import KitchenModel
 from bsdr_torch.kitchens.outlook import outlook, view
 from bsdr_torch.kitchens.pictures import beta_figure, liveliest_stretch, replay_picture, reward_figure
+from bsdr_torch.kitchens.predicting import Predicts
 from bsdr_torch.metrics import KitchenScores, kitchen_measures
 from bsdr_torch.worlds.overcooked import NUM_ACTIONS, ego_first, step
 

@@ -96,7 +96,8 @@ class GettingToKnow:
         directions, known = self.model.how_people_differ(), batch.humans != POPULATION
         found = directions.new_empty((len(batch.actions), NUM_ACTIONS))
         found[known] = self.model.action_log_probs(batch.some(known))
-        for rows, (actions, *evidence) in self._memory.newcomers(batch, batch.actions, *self.model.evidence(batch)):
+        evidence_now = self.model.evidence(batch)
+        for rows, (actions, *evidence) in self._memory.games(batch, ~known, batch.actions, *evidence_now):
             z, game = None, []
             for first in range(0, len(actions), self.stretch):
                 if first:
@@ -110,7 +111,7 @@ class GettingToKnow:
 
 
 class Memory:
-    """What was seen of people never seen before, by game.
+    """What was seen of people, by game.
 
     Games are asked about in the order of time, in as many batches as one likes; who asks about a time again takes back
     all that came after.
@@ -119,16 +120,16 @@ class Memory:
     def __init__(self) -> None:
         self._seen: dict[int, list[Tensor]] = {}
 
-    def newcomers(self, batch: Decisions, *evidence: Tensor) -> Iterator[tuple[Tensor, list[Tensor]]]:
-        """For each game of somebody new, the rows `[L]` of the batch by time, and all evidence, of which they are last.
+    def games(self, batch: Decisions, which: Tensor, *evidence: Tensor) -> Iterator[tuple[Tensor, list[Tensor]]]:
+        """For each game of a person, the rows `[L]` of the batch by time, and all evidence, of which they are last.
 
         Args:
             batch: N decisions.
+            which: `[N]` bool, those that are asked about.
             evidence: what is to be remembered of them, `[N, ...]` each.
         """
-        new = batch.humans == POPULATION
-        for rollout in torch.unique(batch.rollouts[new]).tolist():
-            rows = (new & (batch.rollouts == rollout)).nonzero()[:, 0]
+        for rollout in torch.unique(batch.rollouts[which]).tolist():
+            rows = (which & (batch.rollouts == rollout)).nonzero()[:, 0]
             rows = rows[batch.times[rows].argsort()]
             seen = [part[rows] for part in (batch.times, *evidence)]
             if rollout in self._seen:

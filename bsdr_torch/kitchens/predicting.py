@@ -8,7 +8,7 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 import lightning
 import torch
@@ -42,6 +42,13 @@ class Prediction(NamedTuple):
     beta: Tensor | None = None
     values: Tensor | None = None
     action_values: Tensor | None = None
+
+
+class Predicts(Protocol):
+    """Anything that predicts what people do in kitchens."""
+
+    def action_log_probs(self, batch: Decisions) -> Tensor:
+        """log P(action) at each decision, `[N, 6]`."""
 
 
 class KitchenPredictor(SavedModel):

@@ -7,11 +7,12 @@ import pytest
 import torch
 
 from bsdr_torch.baselines.bpd import Reminded
-from bsdr_torch.contenders import Predicts, contenders
+from bsdr_torch.contenders import contenders
 from bsdr_torch.data.decisions import Decisions, RolloutKey
 from bsdr_torch.data.kitchen_people import KitchenPeople
 from bsdr_torch.experiments import online_adaptation
 from bsdr_torch.experiments.online_adaptation import ANOTHER, MODELS, OWN, adapted, comparisons, findings
+from bsdr_torch.kitchens.predicting import Predicts
 from bsdr_torch.rationality import POPULATION
 
 HISTORY = 8

@@ -1,0 +1,111 @@
+"""How much a model counts beside habit, found while people play."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from itertools import product
+
+import torch
+from torch import Tensor
+
+from bsdr_torch.data.decisions import Decisions
+from bsdr_torch.kitchens.kitchen_model import KitchenModel
+from bsdr_torch.kitchens.weighing import WEIGHTS, Weighed
+from bsdr_torch.worlds.overcooked import NUM_ACTIONS
+from tests.kitchens.conftest import Trained
+
+STEPS = 400
+
+
+class Says:
+    """Says the same of every step, whatever is asked."""
+
+    def __init__(self, log_probs: Tensor) -> None:
+        self.log_probs = log_probs
+
+    def action_log_probs(self, batch: Decisions) -> Tensor:
+        return self.log_probs[batch.times]
+
+
+def random_log_probs(seed: int) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return (2 * torch.randn(STEPS, NUM_ACTIONS, generator=generator)).log_softmax(1)
+
+
+def game(acts_by: Tensor, rollout: int = 0) -> Decisions:
+    """Somebody who acts by these probabilities `[STEPS, 6]`."""
+    generator = torch.Generator().manual_seed(5)
+    actions = torch.multinomial(acts_by.exp(), 1, generator=generator).squeeze(1)
+    numbers = torch.zeros(STEPS, dtype=torch.int64)
+    nothing = torch.zeros((STEPS, 0), dtype=torch.int64)
+    times = torch.arange(STEPS)
+    return Decisions("somewhere", nothing, numbers, numbers, nothing, numbers, actions, numbers + rollout, times)
+
+
+def loss(log_probs: Tensor, steps: Decisions) -> float:
+    return -float(log_probs.gather(1, steps.actions[:, None]).sum())
+
+
+def test_predictions_are_means_over_the_exact_posterior() -> None:
+    model, habit = random_log_probs(0), random_log_probs(1)
+    steps = game(model).some(slice(4))
+    found = Weighed(Says(model), Says(habit).action_log_probs).action_log_probs(steps)
+    now, total = int(steps.times[-1]), torch.zeros(NUM_ACTIONS, dtype=torch.float64)
+    evidence = 0.0
+    for weight in WEIGHTS:
+        by_weight = ((1 - weight) * habit + weight * model).double().softmax(1)
+        likelihood = math.prod(float(by_weight[t, a]) for t, a in enumerate(steps.actions[:-1].tolist()))
+        total += likelihood * by_weight[now]
+        evidence += likelihood
+    torch.testing.assert_close(found[-1].double().exp(), total / evidence, rtol=1e-5, atol=1e-7)
+
+
+def test_it_is_soon_as_good_as_the_better_one() -> None:
+    right, wrong = random_log_probs(0), random_log_probs(1)
+    steps = game(right)
+    for model, habit in ((right, wrong), (wrong, right)):
+        found = Weighed(Says(model), Says(habit).action_log_probs).action_log_probs(steps)
+        # What a mixture loses is at most the log of its parts.
+        assert loss(found, steps) <= loss(right, steps) + math.log(len(WEIGHTS)) + 1e-3
+
+
+def test_a_model_that_says_what_habit_does_is_left_as_it_is() -> None:
+    model = Says(random_log_probs(0))
+    steps = game(random_log_probs(1))
+    found = Weighed(model, model.action_log_probs).action_log_probs(steps)
+    torch.testing.assert_close(found, model.log_probs, rtol=0, atol=1e-5)
+
+
+def test_games_are_weighed_apart_and_batches_do_not_matter() -> None:
+    model, habit = Says(random_log_probs(0)), Says(random_log_probs(1))
+    one, other = game(model.log_probs, rollout=0), game(habit.log_probs, rollout=3)
+
+    def fresh() -> Callable[[Decisions], Tensor]:
+        return Weighed(model, habit.action_log_probs).action_log_probs
+
+    apart = torch.cat([fresh()(one), fresh()(other)])
+    mixed = one.joined(other)
+    order = torch.randperm(len(mixed.actions), generator=torch.Generator().manual_seed(2))
+    torch.testing.assert_close(fresh()(mixed.some(order)), apart[order], rtol=0, atol=1e-5)
+    by_and_by = fresh()
+    parts = [
+        by_and_by(steps.some(slice(first, first + 64))) for steps, first in product((one, other), range(0, 400, 64))
+    ]
+    torch.testing.assert_close(torch.cat(parts), apart, rtol=0, atol=1e-5)
+
+
+def test_habit_alone_does_not_depend_on_plans(trained_planner: Trained) -> None:
+    model = trained_planner.model
+    assert isinstance(model, KitchenModel)
+    steps = next(iter(trained_planner.data.steps("train").values()))
+    with torch.no_grad():
+        before = model.habit_log_probs(steps)
+        torch.testing.assert_close(before.exp().sum(1), torch.ones(len(before)))
+        values = [parameter.clone() for parameter in model.values.parameters()]
+        for parameter in model.values.parameters():
+            parameter.mul_(2)
+        assert torch.equal(model.habit_log_probs(steps), before)
+        for parameter, value in zip(model.values.parameters(), values, strict=True):
+            parameter.copy_(value)
+    assert not torch.allclose(before, model.action_log_probs(steps), atol=1e-3)
