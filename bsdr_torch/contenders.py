@@ -65,6 +65,8 @@ class Contender:
         fitted_on: which parts it learns from.
         replan: for models that plan: the same model with everything planned anew: `replan(model, data, seed)`.
         protocols: those that it is for.
+        made_of: the row whose model it is a use of, where that has been fitted to the same data: its name, and what is
+            made of the model, `use(model, data, seed)`. Without, `fit` does it all.
         version: raised when the same settings come to mean something else.
     """
 
@@ -76,6 +78,7 @@ class Contender:
     fitted_on: str = "train"
     replan: Callable[[Any, KitchenPeople, int], Predicts] | None = None
     protocols: tuple[Protocol, ...] = PROTOCOLS
+    made_of: tuple[str, Callable[[Any, KitchenPeople, int], Predicts]] | None = None
     version: int = 0
 
     def kitchens(self, layouts: Sequence[str]) -> list[str]:
@@ -154,12 +157,15 @@ def contenders(quick: bool = False) -> dict[str, Contender]:
     for rationality in MODELS:
         planner = {"model": "KitchenModel", "rationality": rationality, "history": LONG_HISTORY, "identity": True}
         add(rationality, planner | {"under": under}, replan=anew, version=2)
-    add("bsdr-online", found["bsdr"].settings, _train_online, protocols=("human",), version=2)
-    # How much what was learned elsewhere counts in a new kitchen, beside habit.
-    for name in ("cloning-256-symmetric", "bsdr"):
-        row = found["bsdr" if name == "bsdr" else f"{name}-id"]
-        again = partial(_replan_weighed, anew) if row.replan else None
-        add(f"{name}-weighed", row.settings, _train_weighed, protocols=("layout",), replan=again, version=row.version)
+    known_people = {"protocols": ("human",), "made_of": ("bsdr", _get_to_know), "version": 2}
+    add("bsdr-online", found["bsdr"].settings, _train_online, **known_people)
+    # How much of what was learned elsewhere counts in a new kitchen, beside habit.
+    for name, of in {"cloning-256-symmetric": "cloning-256-symmetric-id", "bsdr": "bsdr"}.items():
+        row = found[of]
+        use = partial(_weigh, **row.settings)
+        again = row.replan and partial(_replan_weighed, anew)
+        new_kitchens = {"protocols": ("layout",), "made_of": (of, use), "replan": again, "version": row.version}
+        add(f"{name}-weighed", row.settings, _train_weighed, **new_kitchens)
     return found
 
 
@@ -210,8 +216,21 @@ def _train(
         return fit_often(make, data, epochs, _PRECISION, restarts)
 
 
+def _train_online(data: KitchenPeople, seed: int, **settings: Any) -> Predicts:
+    return _get_to_know(_train(data, seed, **settings), data, seed)
+
+
+def _get_to_know(model: Cloning | ILEED | KitchenModel, data: KitchenPeople, seed: int) -> Predicts:
+    if isinstance(model, ILEED):
+        return OnlineILEED(model)
+    return GettingToKnow(AdaptableCloning(model) if isinstance(model, Cloning) else AdaptableKitchenModel(model))
+
+
 def _train_weighed(data: KitchenPeople, seed: int, **settings: Any) -> Weighed[Any]:
-    model = _train(data, seed, **settings)
+    return _weigh(_train(data, seed, **settings), data, seed, **settings)
+
+
+def _weigh(model: Cloning | ILEED | KitchenModel, data: KitchenPeople, seed: int, **settings: Any) -> Weighed[Any]:
     if isinstance(model, KitchenModel):
         return Weighed(model, model.habit_log_probs)
     return Weighed(model, _train(data, seed, **settings | {"kitchen": False}).action_log_probs)
@@ -221,10 +240,3 @@ def _replan_weighed(
     anew: Callable[..., KitchenModel], model: Weighed[KitchenModel], data: KitchenPeople, seed: int
 ) -> Predicts:
     return Weighed(anew(model.model, data, seed), model.habit)
-
-
-def _train_online(data: KitchenPeople, seed: int, **settings: Any) -> Predicts:
-    model = _train(data, seed, **settings)
-    if isinstance(model, ILEED):
-        return OnlineILEED(model)
-    return GettingToKnow(AdaptableCloning(model) if isinstance(model, Cloning) else AdaptableKitchenModel(model))

@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import torch
@@ -101,6 +101,8 @@ def evaluate(
         missing = []
     bar = tqdm(sorted(missing, key=_data), unit="fit", disable=None)
     data_of: tuple[object, KitchenPeople] | None = None
+    shared = {row.made_of[0] for row in contenders.values() if row.made_of}
+    at_hand: dict[str, tuple[Any, Predicts | None]] = {}  # models of the same data, and planned anew
     for task in bar:
         bar.set_description(" ".join(str(word) for word in task if word is not None))
         measured = _kept(paths[task], len(rollouts))  # another process may have been here since
@@ -109,16 +111,11 @@ def evaluate(
                 people = KitchenPeople(
                     str(folder), used, task.protocol, task.held_out, history=LONG_HISTORY, seed=task.seed
                 )
-                data_of = (task[1:], people)
-            contender = contenders[task.model]
-            model = contender.fit(data_of[1], task.seed, **contender.settings)
-            kitchens = contender.kitchens(used)
-            sums = score(model, data_of[1], kitchens=kitchens).sums
-            replanned = torch.full_like(sums[:, 0], torch.nan)
-            if contender.replan is not None:
-                again = contender.replan(model, data_of[1], task.seed)
-                replanned = score(again, data_of[1], kitchens=kitchens).sums[:, _LOSS]
-            measured = Measured(sums, replanned)
+                data_of, at_hand = (task[1:], people), {}
+            models = _models(contenders[task.model], data_of[1], task.seed, at_hand)
+            if task.model in shared:
+                at_hand[task.model] = models
+            measured = _measure(*models, data_of[1], contenders[task.model].kitchens(used))
             _keep(paths[task], measured)
         found[task] = measured
     results = Results(rollouts, {}, {})
@@ -196,6 +193,26 @@ def standard_error(values: Tensor, rollouts: Sequence[RolloutKey], draws: int = 
         if inside.any():
             means.append((weights[:, inside] @ values[inside]) / weights[:, inside].sum(1))
     return float(torch.stack(means).mean(0).std())
+
+
+def _models(
+    contender: Contender, data: KitchenPeople, seed: int, at_hand: Mapping[str, tuple[Any, Predicts | None]]
+) -> tuple[Any, Predicts | None]:
+    """A model fitted to the data, or made of one that is at hand, and the same planned anew, if it plans."""
+    if contender.made_of and contender.made_of[0] in at_hand:
+        of, use = contender.made_of
+        model, again = at_hand[of]
+        return use(model, data, seed), use(again, data, seed) if contender.replan and again is not None else None
+    model = contender.fit(data, seed, **contender.settings)
+    return model, contender.replan(model, data, seed) if contender.replan else None
+
+
+def _measure(model: Predicts, again: Predicts | None, data: KitchenPeople, kitchens: Sequence[str]) -> Measured:
+    sums = score(model, data, kitchens=kitchens).sums
+    replanned = (
+        score(again, data, kitchens=kitchens).sums[:, _LOSS] if again else torch.full_like(sums[:, 0], torch.nan)
+    )
+    return Measured(sums, replanned)
 
 
 def _data(task: Task) -> tuple[int, int, str]:

@@ -136,6 +136,28 @@ def test_settings_for_one_protocol_leave_the_fits_under_others_as_they_are(prepa
     assert fitted == ["rollout", "human", "rollout"]
 
 
+def test_a_use_of_another_row_s_model_takes_the_one_at_hand(prepared_2020: Path, tmp_path: Path) -> None:
+    base, use = Recorder(), Recorder()
+    used: list[tuple[Predicts, int]] = []
+
+    def doubt(model: Predicts, data: KitchenPeople, seed: int) -> Predicts:
+        used.append((model, seed))
+        return uniform(6)
+
+    rows = {
+        "base": Contender(base.fit, replan=lambda model, data, seed: uniform(6)),
+        "use": Contender(use.fit, replan=lambda model, data, seed: uniform(6), made_of=("base", doubt)),
+    }
+    evaluate(rows, ["rollout", "human"], [0], prepared_2020, tmp_path)
+    # As fitted and planned anew, under two protocols.
+    assert (len(base.fits), len(use.fits), len(used)) == (2, 0, 4)
+    # Where the other one is kept, its model is gone.
+    for path in tmp_path.glob("use-*"):
+        path.unlink()
+    evaluate(rows, ["rollout"], [0], prepared_2020, tmp_path)
+    assert (len(base.fits), len(use.fits), len(used)) == (2, 1, 4)
+
+
 def test_every_model_is_tested_under_the_protocols_that_it_is_for() -> None:
     rows = {name: row for name, row in contenders().items() if row.kitchens(["a"])}
     everything = tasks(rows, PROTOCOLS, [0], ["a", "b"])
