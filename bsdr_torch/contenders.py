@@ -157,15 +157,15 @@ def contenders(quick: bool = False) -> dict[str, Contender]:
     for rationality in MODELS:
         planner = {"model": "KitchenModel", "rationality": rationality, "history": LONG_HISTORY, "identity": True}
         add(rationality, planner | {"under": under}, replan=anew, version=2)
-    known_people = {"protocols": ("human",), "made_of": ("bsdr", _get_to_know), "version": 2}
-    add("bsdr-online", found["bsdr"].settings, _train_online, **known_people)
+    knows = ("bsdr", _get_to_know)
+    add("bsdr-online", found["bsdr"].settings, _train_online, protocols=("human",), made_of=knows, version=2)
     # How much of what was learned elsewhere counts in a new kitchen, beside habit.
     for name, of in {"cloning-256-symmetric": "cloning-256-symmetric-id", "bsdr": "bsdr"}.items():
         row = found[of]
-        use = partial(_weigh, **row.settings)
+        use = partial(_weigh, settings=row.settings)
         again = row.replan and partial(_replan_weighed, anew)
-        new_kitchens = {"protocols": ("layout",), "made_of": (of, use), "replan": again, "version": row.version}
-        add(f"{name}-weighed", row.settings, _train_weighed, **new_kitchens)
+        how = {"protocols": ("layout",), "replan": again, "made_of": (of, use), "version": row.version}
+        add(f"{name}-weighed", row.settings, _train_weighed, **how)
     return found
 
 
@@ -227,10 +227,12 @@ def _get_to_know(model: Cloning | ILEED | KitchenModel, data: KitchenPeople, see
 
 
 def _train_weighed(data: KitchenPeople, seed: int, **settings: Any) -> Weighed[Any]:
-    return _weigh(_train(data, seed, **settings), data, seed, **settings)
+    return _weigh(_train(data, seed, **settings), data, seed, settings)
 
 
-def _weigh(model: Cloning | ILEED | KitchenModel, data: KitchenPeople, seed: int, **settings: Any) -> Weighed[Any]:
+def _weigh(
+    model: Cloning | ILEED | KitchenModel, data: KitchenPeople, seed: int, settings: dict[str, Any]
+) -> Weighed[Any]:
     if isinstance(model, KitchenModel):
         return Weighed(model, model.habit_log_probs)
     return Weighed(model, _train(data, seed, **settings | {"kitchen": False}).action_log_probs)
