@@ -35,15 +35,17 @@ _SUMMARY = {
     "cloning, 64-64, 8 own actions": ("cloning-64-history",),
     "cloning, 256-256, sees what BSDR sees": ("cloning-256-symmetric-id", "cloning-256-symmetric"),
     "cloning, gets to know new people": ("cloning-256-symmetric-online",),
+    "cloning, weighed against habit": ("cloning-256-symmetric-weighed",),
     "`br`": ("br",),
     "`br_per_human`": ("br_per_human",),
     "`irleed`": ("irleed",),
     "`bsdr`": ("bsdr",),
     "`bsdr`, gets to know new people": ("bsdr-online",),
+    "`bsdr`, weighed against habit": ("bsdr-weighed",),
 }
 
 _FAR_OFF = 2.0  # nats, where the figure ends
-_ONLINE = "-online"  # the end of the names of those who get to know new people
+_WATCHING = ("-online", "-weighed")  # the ends of the names of those who learn while people play
 
 _ABOUT: dict[Protocol, str] = {
     "rollout": "the first two thirds of each game train, the last third tests: the same people",
@@ -247,22 +249,24 @@ def _table(results: Results, contenders: Mapping[str, Contender], protocol: Prot
 def _differences(results: Results, contenders: Mapping[str, Contender], protocol: Protocol) -> list[str]:
     """A table of how far planners are from the best cloning row and from one another, in each kitchen."""
     losses = {model: _losses(seeds) for model, seeds in _by_model(results, protocol).items()}
-    planners = [model for model in losses if contenders[model].replan is not None]
+    watching = [model for model in losses if model.endswith(_WATCHING)]  # they know more: compare with one another
+    plan = [model for model in losses if contenders[model].replan is not None]
+    planners = [model for model in plan if model not in watching]
     if not planners:
         return []
-    anew = {model: f"{model}, re-planned" for model in planners}
+    anew = {model: f"{model}, re-planned" for model in plan}
     level = {model: float(_scores(results, _mean(s))["ce"]) for model, s in _by_model(results, protocol).items()}
-    online = [model for model in losses if model.endswith(_ONLINE)]  # they know more, and compare with one another
-    cloning = [model for model in losses if model.startswith("cloning") and model not in online]
+    cloning = [model for model in losses if model.startswith("cloning") and model not in watching]
     pairs: list[tuple[str, str]] = []
     if cloning:
         best = min(cloning, key=lambda model: level[model])
-        pairs += [(model, best) for model in (*planners, *anew.values())]
-    knowing = [model for model in online if model.removesuffix(_ONLINE) in planners]
-    pairs += [(model, other) for model in knowing for other in online if other not in knowing]
+        pairs += [(model, best) for model in (*planners, *(anew[model] for model in planners))]
+    ours = [model for model in watching if model.rsplit("-", 1)[0] in planners]
+    uses = [name for model in ours for name in (model, anew.get(model)) if name is not None]
+    pairs += [(name, other) for name in uses for other in watching if other not in ours]
     simpler = [(model, other) for place, model in enumerate(planners) for other in planners[:place]]
     pairs += simpler + [(anew[model], anew[other]) for model, other in simpler]
-    losses |= {anew[model]: _replanned_losses(results, model, protocol) for model in planners}
+    losses |= {anew[model]: _replanned_losses(results, model, protocol) for model in plan}
     kitchens = list(dict.fromkeys(key.layout for key in results.rollouts))
     lines = ["| model | less | all | " + " | ".join(kitchens) + " |", "|---|---|" + "---:|" * (len(kitchens) + 1)]
     for name, other in pairs:

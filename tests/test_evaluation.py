@@ -158,6 +158,20 @@ def test_a_use_of_another_row_s_model_takes_the_one_at_hand(prepared_2020: Path,
     assert (len(base.fits), len(use.fits), len(used)) == (2, 1, 4)
 
 
+def test_those_who_learn_while_people_play_are_compared_with_one_another(prepared_2020: Path, tmp_path: Path) -> None:
+    def fit(data: KitchenPeople, seed: int) -> Predicts:
+        return uniform(6)
+
+    plans = Contender(fit, replan=lambda model, data, seed: uniform(6))
+    rows = {"cloning": Contender(fit), "cloning-weighed": Contender(fit), "plans": plans, "plans-weighed": plans}
+    found = evaluate(rows, ["rollout"], [0], prepared_2020, tmp_path)
+    rows_of_cells = [line.strip("| ").split(" | ") for line in markdown(found, rows, "plans", "").splitlines()]
+    pairs = {tuple(cells[:2]) for cells in rows_of_cells}
+    assert {("plans", "cloning"), ("plans, re-planned", "cloning")} <= pairs
+    assert {("plans-weighed", "cloning-weighed"), ("plans-weighed, re-planned", "cloning-weighed")} <= pairs
+    assert not {("plans-weighed", "cloning"), ("plans-weighed", "plans"), ("plans", "cloning-weighed")} & pairs
+
+
 def test_every_model_is_tested_under_the_protocols_that_it_is_for() -> None:
     rows = {name: row for name, row in contenders().items() if row.kitchens(["a"])}
     everything = tasks(rows, PROTOCOLS, [0], ["a", "b"])
