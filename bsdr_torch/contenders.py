@@ -65,8 +65,8 @@ class Contender:
         fitted_on: which parts it learns from.
         replan: for models that plan: the same model with everything planned anew: `replan(model, data, seed)`.
         protocols: those that it is for.
-        made_of: the row whose model it is a use of, where that has been fitted to the same data: its name, and what is
-            made of the model, `use(model, data, seed)`. Without, `fit` does it all.
+        made_of: the row whose model it is a use of, and what is made of the model, `use(model, data, seed)`, so that
+            one fit serves both; `fit` does it all.
         version: raised when the same settings come to mean something else.
     """
 
@@ -159,13 +159,17 @@ def contenders(quick: bool = False) -> dict[str, Contender]:
         add(rationality, planner | {"under": under}, replan=anew, version=2)
     knows = ("bsdr", _get_to_know)
     add("bsdr-online", found["bsdr"].settings, _train_online, protocols=("human",), made_of=knows, version=2)
-    # How much of what was learned elsewhere counts in a new kitchen, beside habit.
-    for name, of in {"cloning-256-symmetric": "cloning-256-symmetric-id", "bsdr": "bsdr"}.items():
+    # How much of what was learned elsewhere counts in a new kitchen, beside habit: by what one holds, or in all states.
+    for name, of, by_hand in (
+        ("cloning-256-symmetric-weighed", "cloning-256-symmetric-id", True),
+        ("bsdr-weighed-evenly", "bsdr", False),
+        ("bsdr-weighed", "bsdr", True),
+    ):
         row = found[of]
-        use = partial(_weigh, settings=row.settings)
-        again = row.replan and partial(_replan_weighed, anew)
+        use = partial(_weigh, settings=row.settings, by_hand=by_hand)
+        again = partial(_replan_weighed, anew) if row.replan and by_hand else None
         how = {"protocols": ("layout",), "replan": again, "made_of": (of, use), "version": row.version}
-        add(f"{name}-weighed", row.settings, _train_weighed, **how)
+        add(name, row.settings | {"by_hand": by_hand}, _train_weighed, **how)
     return found
 
 
@@ -226,19 +230,19 @@ def _get_to_know(model: Cloning | ILEED | KitchenModel, data: KitchenPeople, see
     return GettingToKnow(AdaptableCloning(model) if isinstance(model, Cloning) else AdaptableKitchenModel(model))
 
 
-def _train_weighed(data: KitchenPeople, seed: int, **settings: Any) -> Weighed[Any]:
-    return _weigh(_train(data, seed, **settings), data, seed, settings)
+def _train_weighed(data: KitchenPeople, seed: int, by_hand: bool, **settings: Any) -> Weighed[Any]:
+    return _weigh(_train(data, seed, **settings), data, seed, settings, by_hand)
 
 
 def _weigh(
-    model: Cloning | ILEED | KitchenModel, data: KitchenPeople, seed: int, settings: dict[str, Any]
+    model: Cloning | ILEED | KitchenModel, data: KitchenPeople, seed: int, settings: dict[str, Any], by_hand: bool
 ) -> Weighed[Any]:
     if isinstance(model, KitchenModel):
-        return Weighed(model, model.habit_log_probs)
-    return Weighed(model, _train(data, seed, **settings | {"kitchen": False}).action_log_probs)
+        return Weighed(model, model.habit_log_probs, by_hand)
+    return Weighed(model, _train(data, seed, **settings | {"kitchen": False}).action_log_probs, by_hand)
 
 
 def _replan_weighed(
     anew: Callable[..., KitchenModel], model: Weighed[KitchenModel], data: KitchenPeople, seed: int
 ) -> Predicts:
-    return Weighed(anew(model.model, data, seed), model.habit)
+    return Weighed(anew(model.model, data, seed), model.habit, model.by_hand)

@@ -101,8 +101,7 @@ def evaluate(
         missing = []
     bar = tqdm(sorted(missing, key=_data), unit="fit", disable=None)
     data_of: tuple[object, KitchenPeople] | None = None
-    shared = {row.made_of[0] for row in contenders.values() if row.made_of}
-    at_hand: dict[str, tuple[Any, Predicts | None]] = {}  # models of the same data, and planned anew
+    at_hand: dict[str, tuple[Any, Predicts | None]] = {}
     for task in bar:
         bar.set_description(" ".join(str(word) for word in task if word is not None))
         measured = _kept(paths[task], len(rollouts))  # another process may have been here since
@@ -112,9 +111,7 @@ def evaluate(
                     str(folder), used, task.protocol, task.held_out, history=LONG_HISTORY, seed=task.seed
                 )
                 data_of, at_hand = (task[1:], people), {}
-            models = _models(contenders[task.model], data_of[1], task.seed, at_hand)
-            if task.model in shared:
-                at_hand[task.model] = models
+            models = _models(task.model, contenders, data_of[1], task.seed, at_hand)
             measured = _measure(*models, data_of[1], contenders[task.model].kitchens(used))
             _keep(paths[task], measured)
         found[task] = measured
@@ -196,15 +193,22 @@ def standard_error(values: Tensor, rollouts: Sequence[RolloutKey], draws: int = 
 
 
 def _models(
-    contender: Contender, data: KitchenPeople, seed: int, at_hand: Mapping[str, tuple[Any, Predicts | None]]
+    name: str,
+    contenders: Mapping[str, Contender],
+    data: KitchenPeople,
+    seed: int,
+    at_hand: dict[str, tuple[Any, Predicts | None]],
 ) -> tuple[Any, Predicts | None]:
-    """A model fitted to the data, or made of one that is at hand, and the same planned anew, if it plans."""
-    if contender.made_of and contender.made_of[0] in at_hand:
+    """A model of the data, and the same planned anew, if it plans; what is fitted to the same data stays `at_hand`."""
+    contender = contenders[name]
+    if contender.made_of and contender.made_of[0] in contenders:
         of, use = contender.made_of
-        model, again = at_hand[of]
+        model, again = _models(of, contenders, data, seed, at_hand)
         return use(model, data, seed), use(again, data, seed) if contender.replan and again is not None else None
-    model = contender.fit(data, seed, **contender.settings)
-    return model, contender.replan(model, data, seed) if contender.replan else None
+    if name not in at_hand:
+        model = contender.fit(data, seed, **contender.settings)
+        at_hand[name] = model, contender.replan(model, data, seed) if contender.replan else None
+    return at_hand[name]
 
 
 def _measure(model: Predicts, again: Predicts | None, data: KitchenPeople, kitchens: Sequence[str]) -> Measured:

@@ -41,11 +41,12 @@ _SUMMARY = {
     "`irleed`": ("irleed",),
     "`bsdr`": ("bsdr",),
     "`bsdr`, gets to know new people": ("bsdr-online",),
+    "`bsdr`, weighed against habit, in all states alike": ("bsdr-weighed-evenly",),
     "`bsdr`, weighed against habit": ("bsdr-weighed",),
 }
 
 _FAR_OFF = 2.0  # nats, where the figure ends
-_WATCHING = ("-online", "-weighed")  # the ends of the names of those who learn while people play
+_WATCHING = ("-online", "-weighed", "-weighed-evenly")  # the ends of the names of those who learn while people play
 
 _ABOUT: dict[Protocol, str] = {
     "rollout": "the first two thirds of each game train, the last third tests: the same people",
@@ -261,9 +262,10 @@ def _differences(results: Results, contenders: Mapping[str, Contender], protocol
     if cloning:
         best = min(cloning, key=lambda model: level[model])
         pairs += [(model, best) for model in (*planners, *(anew[model] for model in planners))]
-    ours = [model for model in watching if model.rsplit("-", 1)[0] in planners]
+    ours = [model for model in watching if model.split("-")[0] in planners]
     uses = [name for model in ours for name in (model, anew.get(model)) if name is not None]
     pairs += [(name, other) for name in uses for other in watching if other not in ours]
+    pairs += [(model, other) for place, model in enumerate(ours) for other in ours[:place]]
     simpler = [(model, other) for place, model in enumerate(planners) for other in planners[:place]]
     pairs += simpler + [(anew[model], anew[other]) for model, other in simpler]
     losses |= {anew[model]: _replanned_losses(results, model, protocol) for model in plan}

@@ -136,26 +136,32 @@ def test_settings_for_one_protocol_leave_the_fits_under_others_as_they_are(prepa
     assert fitted == ["rollout", "human", "rollout"]
 
 
-def test_a_use_of_another_row_s_model_takes_the_one_at_hand(prepared_2020: Path, tmp_path: Path) -> None:
-    base, use = Recorder(), Recorder()
-    used: list[tuple[Predicts, int]] = []
+def test_one_fit_serves_a_row_and_the_uses_of_its_model(prepared_2020: Path, tmp_path: Path) -> None:
+    base, alone = Recorder(), Recorder()
+    used: list[int] = []
 
-    def doubt(model: Predicts, data: KitchenPeople, seed: int) -> Predicts:
-        used.append((model, seed))
+    def use(model: Predicts, data: KitchenPeople, seed: int) -> Predicts:
+        used.append(seed)
+        return uniform(6)
+
+    def anew(model: Predicts, data: KitchenPeople, seed: int) -> Predicts:
         return uniform(6)
 
     rows = {
-        "base": Contender(base.fit, replan=lambda model, data, seed: uniform(6)),
-        "use": Contender(use.fit, replan=lambda model, data, seed: uniform(6), made_of=("base", doubt)),
+        "base": Contender(base.fit, replan=anew),
+        "use": Contender(alone.fit, replan=anew, made_of=("base", use)),
+        "other use": Contender(alone.fit, made_of=("base", use)),
     }
-    evaluate(rows, ["rollout", "human"], [0], prepared_2020, tmp_path)
-    # As fitted and planned anew, under two protocols.
-    assert (len(base.fits), len(use.fits), len(used)) == (2, 0, 4)
-    # Where the other one is kept, its model is gone.
-    for path in tmp_path.glob("use-*"):
+    evaluate(rows, ["rollout", "human"], [0, 1], prepared_2020, tmp_path)
+    # For each protocol and seed, the first use also of what is planned anew.
+    assert (len(base.fits), len(alone.fits), len(used)) == (4, 0, 12)
+    # Where the row is kept and its uses are not, its model is fitted again, once.
+    for path in tmp_path.glob("*use-rollout-0-*"):
         path.unlink()
     evaluate(rows, ["rollout"], [0], prepared_2020, tmp_path)
-    assert (len(base.fits), len(use.fits), len(used)) == (2, 1, 4)
+    assert (len(base.fits), len(alone.fits), len(used)) == (5, 0, 15)
+    evaluate({"use": rows["use"]}, ["rollout"], [2], prepared_2020, tmp_path)
+    assert (len(base.fits), len(alone.fits)) == (5, 1)
 
 
 def test_those_who_learn_while_people_play_are_compared_with_one_another(prepared_2020: Path, tmp_path: Path) -> None:

@@ -6,13 +6,15 @@ import math
 from collections.abc import Callable
 from itertools import product
 
+import pytest
 import torch
 from torch import Tensor
 
 from bsdr_torch.data.decisions import Decisions
 from bsdr_torch.kitchens.kitchen_model import KitchenModel
 from bsdr_torch.kitchens.weighing import WEIGHTS, Weighed
-from bsdr_torch.worlds.overcooked import NUM_ACTIONS
+from bsdr_torch.worlds.overcooked import NUM_ACTIONS, STAY
+from bsdr_torch.worlds.overcooked.state import HELD, NOTHING, ONION
 from tests.kitchens.conftest import Trained
 
 STEPS = 400
@@ -38,27 +40,43 @@ def game(acts_by: Tensor, rollout: int = 0) -> Decisions:
     generator = torch.Generator().manual_seed(5)
     actions = torch.multinomial(acts_by.exp(), 1, generator=generator).squeeze(1)
     numbers = torch.zeros(STEPS, dtype=torch.int64)
-    nothing = torch.zeros((STEPS, 0), dtype=torch.int64)
+    empty = torch.full((STEPS, 1 + max(HELD)), NOTHING, dtype=torch.uint8)
     times = torch.arange(STEPS)
-    return Decisions("somewhere", nothing, numbers, numbers, nothing, numbers, actions, numbers + rollout, times)
+    return Decisions("somewhere", empty, numbers, numbers, numbers[:, None], numbers, actions, numbers + rollout, times)
 
 
 def loss(log_probs: Tensor, steps: Decisions) -> float:
     return -float(log_probs.gather(1, steps.actions[:, None]).sum())
 
 
-def test_predictions_are_means_over_the_exact_posterior() -> None:
+@pytest.mark.parametrize("by_hand", [False, True])
+def test_predictions_are_means_over_the_exact_posterior(by_hand: bool) -> None:
     model, habit = random_log_probs(0), random_log_probs(1)
-    steps = game(model).some(slice(4))
-    found = Weighed(Says(model), Says(habit).action_log_probs).action_log_probs(steps)
-    now, total = int(steps.times[-1]), torch.zeros(NUM_ACTIONS, dtype=torch.float64)
-    evidence = 0.0
-    for weight in WEIGHTS:
-        by_weight = ((1 - weight) * habit + weight * model).double().softmax(1)
-        likelihood = math.prod(float(by_weight[t, a]) for t, a in enumerate(steps.actions[:-1].tolist()))
-        total += likelihood * by_weight[now]
-        evidence += likelihood
-    torch.testing.assert_close(found[-1].double().exp(), total / evidence, rtol=1e-5, atol=1e-7)
+    steps = game(model).some(slice(12))
+    held = torch.tensor([NOTHING, ONION] * 6)
+    steps.states[:, HELD[0]] = held.to(steps.states.dtype)
+    found = Weighed(Says(model), Says(habit).action_log_probs, by_hand).action_log_probs(steps)
+    alike = [t for t in range(11) if held[t] == held[11] or not by_hand]
+    expected = torch.ones(NUM_ACTIONS, dtype=torch.float64)
+    others = torch.arange(NUM_ACTIONS) != STAY
+    for part in ("acts", "moves"):
+        total, evidence = torch.zeros(NUM_ACTIONS, dtype=torch.float64), 0.0
+        for weight in WEIGHTS:
+            probs = []  # of the part: P(stay) or P(acts), or P(move | acts)
+            for which in (habit, model):
+                p = which[:12].double().exp()
+                acts = p[:, others].sum(1, keepdim=True)
+                probs.append(
+                    torch.where(others, acts, 1 - acts) if part == "acts" else torch.where(others, p / acts, 1)
+                )
+            tilted = probs[0] ** (1 - weight) * probs[1] ** weight
+            norm = tilted[:, STAY] + tilted[:, 0] if part == "acts" else tilted[:, others].sum(1)
+            tilted = torch.where(others | (part == "acts"), tilted / norm[:, None], 1.0)
+            likelihood = math.prod(float(tilted[t, steps.actions[t]]) for t in alike)
+            total += likelihood * tilted[11]
+            evidence += likelihood
+        expected *= total / evidence
+    torch.testing.assert_close(found[-1].double().exp(), expected, rtol=1e-4, atol=1e-7)
 
 
 def test_it_is_soon_as_good_as_the_better_one() -> None:
@@ -66,8 +84,8 @@ def test_it_is_soon_as_good_as_the_better_one() -> None:
     steps = game(right)
     for model, habit in ((right, wrong), (wrong, right)):
         found = Weighed(Says(model), Says(habit).action_log_probs).action_log_probs(steps)
-        # What a mixture loses is at most the log of its parts.
-        assert loss(found, steps) <= loss(right, steps) + math.log(len(WEIGHTS)) + 1e-3
+        # What a mixture loses is at most the log of its parts, once for acting and once for which action.
+        assert loss(found, steps) <= loss(right, steps) + 2 * math.log(len(WEIGHTS)) + 1e-3
 
 
 def test_a_model_that_says_what_habit_does_is_left_as_it_is() -> None:
