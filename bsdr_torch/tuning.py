@@ -19,6 +19,7 @@ from bsdr_torch.data.splits import PROTOCOLS, Part, Protocol
 from bsdr_torch.errors import InputError
 from bsdr_torch.evaluation import score
 from bsdr_torch.kitchens.predicting import KitchenPredictor, Predicts
+from bsdr_torch.kitchens.weighing import Weighed
 
 _MEASURES = ("ce", "ce_stay", "ce_moves")
 _FIELDS = {"model", "protocol", "changes", "seed", "scored_on", "ce", "ce_replanned"}
@@ -75,8 +76,9 @@ def trials(
             raise
         raise InputError(f"{name}: {error}") from None
     for data, scored_on in zip(parts, without or [part], strict=True):
-        if isinstance(model, KitchenPredictor):
-            model.layouts |= {layout: games.layout for layout, games in data.kitchens.items()}
+        trained = model.model if isinstance(model, Weighed) else model
+        if isinstance(trained, KitchenPredictor):
+            trained.layouts |= {layout: games.layout for layout, games in data.kitchens.items()}
         there = contender.kitchens(list(data.kitchens))
         replanned = contender.replan and _losses(contender.replan(model, data, seed), data, part, there)
         yield {
