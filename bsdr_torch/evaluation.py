@@ -213,9 +213,9 @@ def _models(
 
 def _measure(model: Predicts, again: Predicts | None, data: KitchenPeople, kitchens: Sequence[str]) -> Measured:
     sums = score(model, data, kitchens=kitchens).sums
-    replanned = (
-        score(again, data, kitchens=kitchens).sums[:, _LOSS] if again else torch.full_like(sums[:, 0], torch.nan)
-    )
+    replanned = torch.full_like(sums[:, 0], torch.nan)
+    if again is not None:
+        replanned = score(again, data, kitchens=kitchens).sums[:, _LOSS]
     return Measured(sums, replanned)
 
 
