@@ -29,6 +29,9 @@ from bsdr_torch.worlds.overcooked.state import HELD, SOUP
 WEIGHTS = (0.0, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 2.0)
 """All weights that there are, as likely as one another before anything was seen."""
 
+HANDS = SOUP + 1
+"""How many kinds of things one may hold; a soup is a soup, whatever is in it."""
+
 Model = TypeVar("Model", bound=Predicts)
 
 
@@ -51,20 +54,38 @@ class Weighed(Generic[Model]):
     def action_log_probs(self, batch: Decisions) -> Tensor:
         """log P(action) at each decision, `[N, 6]`."""
         habit, model = self.habit(batch), self.model.action_log_probs(batch)
-        acts, moves = (_by_weight(*parts) for parts in zip(_parts(habit), _parts(model), strict=True))  # [w, N, ..]
-        acted = (batch.actions != STAY).long()
-        taken = torch.stack([_taken(acts, acted), _taken(moves, _among_moves(batch.actions)) * acted], 2)  # [w, N, 2]
-        hands = _hands(batch) if self.by_hand else torch.zeros_like(batch.actions)
+        hands = hands_of(batch) if self.by_hand else torch.zeros_like(batch.actions)
         everybody = torch.ones_like(batch.actions, dtype=torch.bool)
         found = torch.empty_like(habit)
-        for rows, (seen, hand) in self._memory.games(batch, everybody, taken.transpose(0, 1), hands):
-            posterior = _before(seen.double(), hand)[-len(rows) :].log_softmax(1).to(habit.dtype)  # [L, w, 2]
-            parts = (
-                (posterior[..., part].T[..., None] + by_weight[:, rows]).logsumexp(0)
-                for part, by_weight in enumerate((acts, moves))
-            )
-            found[rows] = _joined(*parts)
+        for rows, (seen, hand) in self._memory.games(batch, everybody, evidence(habit, model, batch.actions), hands):
+            found[rows] = weighed_log_probs(habit[rows], model[rows], _before(seen.double(), hand)[-len(rows) :])
         return found
+
+
+def evidence(habit: Tensor, model: Tensor, actions: Tensor) -> Tensor:
+    """What N actions say of the weights: log P_w of acting or not, and of which action, `[N, weights, 2]`.
+
+    Args:
+        habit: log P(action) without the kitchen, `[N, 6]`.
+        model: the same of the model.
+        actions: `[N]`, taken.
+    """
+    acts, moves = (_by_weight(*parts) for parts in zip(_parts(habit), _parts(model), strict=True))
+    acted = (actions != STAY).long()
+    return torch.stack([_chosen(acts, acted), _chosen(moves, _among_moves(actions)) * acted], 2).transpose(0, 1)
+
+
+def weighed_log_probs(habit: Tensor, model: Tensor, seen: Tensor) -> Tensor:
+    """log P(action), `[N, 6]`, by the posterior after the sum of all evidence `seen [N, weights, 2]`."""
+    posterior = seen.log_softmax(1).to(habit.dtype)
+    by_weight = (_by_weight(*parts) for parts in zip(_parts(habit), _parts(model), strict=True))
+    return _joined(*((posterior[..., part].T[..., None] + each).logsumexp(0) for part, each in enumerate(by_weight)))
+
+
+def hands_of(batch: Decisions) -> Tensor:
+    """`[N]`: the kind of thing that each person holds, of `HANDS`."""
+    held = torch.stack([batch.states[:, column] for column in HELD], 1).long()
+    return held.gather(1, batch.seats[:, None]).squeeze(1).clamp(max=HANDS - 1)
 
 
 def _parts(log_probs: Tensor) -> tuple[Tensor, Tensor]:
@@ -86,7 +107,7 @@ def _by_weight(habit: Tensor, model: Tensor) -> Tensor:
     return (habit + weights[:, None, None] * (model - habit)).log_softmax(2)
 
 
-def _taken(by_weight: Tensor, choices: Tensor) -> Tensor:
+def _chosen(by_weight: Tensor, choices: Tensor) -> Tensor:
     """log P_w of what was chosen, `[weights, N]`."""
     return by_weight.gather(2, choices.expand(len(by_weight), -1)[..., None]).squeeze(2)
 
@@ -94,12 +115,6 @@ def _taken(by_weight: Tensor, choices: Tensor) -> Tensor:
 def _among_moves(actions: Tensor) -> Tensor:
     """The number of each action among those other than STAY; any number for STAY itself."""
     return torch.where(actions > STAY, actions - 1, actions).clamp(max=STAY)
-
-
-def _hands(batch: Decisions) -> Tensor:
-    """`[N]`: the kind of thing that each person holds."""
-    held = torch.stack([batch.states[:, column] for column in HELD], 1).long()
-    return held.gather(1, batch.seats[:, None]).squeeze(1).clamp(max=SOUP)
 
 
 def _before(seen: Tensor, hand: Tensor) -> Tensor:
