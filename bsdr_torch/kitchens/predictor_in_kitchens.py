@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,8 @@ from bsdr_torch.errors import InputError
 from bsdr_torch.kitchens.adapting import Evidence, Person, fit_person, gather_evidence, with_newcomer
 from bsdr_torch.kitchens.kitchen_model import KitchenModel
 from bsdr_torch.kitchens.predicting import KitchenPredictor, Prediction
+from bsdr_torch.kitchens.weighing import HANDS, WEIGHTS, hands_of, weighed_log_probs
+from bsdr_torch.kitchens.weighing import evidence as evidence_of_weights
 from bsdr_torch.predictor import PredictedFile, Predictor
 from bsdr_torch.rationality import POPULATION
 from bsdr_torch.worlds.overcooked import ACTIONS, Layout, check_states, from_overcooked, from_records
@@ -46,6 +49,7 @@ class PredictorInKitchens(Predictor):
         self._numbers = {human: model.humans.index(human) for human in model.trained_on}
         self._newcomer: KitchenModel | None = None
         self._evidence: Evidence | None = None
+        self._weighed: dict[tuple[str, int], Tensor] = {}  # evidence [hands, weights, 2] of kitchens and people
         self.person: Person | None = None
 
     @property
@@ -101,26 +105,47 @@ class PredictorInKitchens(Predictor):
             history: what the person did before each step, as in `predict`; by default what `actions` says, as if the
                 game had begun with the first of them.
         """
-        if not isinstance(self.model, KitchenModel):
-            raise InputError(f"{type(self.model).__name__} cannot be adapted to a person: only KitchenModel can")
-        steps, taken = self._decisions(layout, states, seats, None, None), _actions(actions)
-        if taken.shape != steps.seats.shape:
-            raise InputError(f"got {len(steps.seats)} states and {len(taken)} actions: give one action for each state")
-        if not len(taken):
-            raise InputError("there are no steps to adapt to: give at least one state and action")
-        if history is None:
-            before = torch.cat([taken.new_full((self.history,), UNRECORDED), taken])
-            past = before.unfold(0, self.history, 1)[: len(taken)].flip(1) if self.history else steps.history
-        else:
-            past = self._history(history, len(taken))
-        steps = steps._replace(actions=taken, history=past)
-        evidence = gather_evidence(self.model, steps)
+        model = self._planner("adapted to a person")
+        evidence = gather_evidence(model, self._seen(layout, states, actions, seats, None, history))
         if self._evidence is not None:
             evidence = self._evidence.joined(evidence)
-        adapted = PredictorInKitchens(self.model)
-        adapted.person, adapted._evidence = fit_person(self.model, evidence), evidence
-        adapted._newcomer = with_newcomer(self.model, adapted.person)
+        adapted = PredictorInKitchens(model)
+        adapted.person, adapted._evidence = fit_person(model, evidence), evidence
+        adapted._newcomer = with_newcomer(model, adapted.person)
         return adapted
+
+    @torch.no_grad()
+    def weigh(
+        self,
+        layout: str,
+        states: States,
+        actions: Sequence[Action] | Tensor,
+        seats: int | Sequence[int] | Tensor,
+        human: str | None = None,
+        history: Sequence[Any] | Tensor | None = None,
+    ) -> PredictorInKitchens:
+        """A predictor that has seen how far its plans hold for somebody in a kitchen, such as one nobody trained it in.
+
+        For them action probabilities are weighed between habit and plans by the exact posterior, see `weighing`. All
+        else is as before. Weighing again adds steps to those it has seen, so that one can go on as a game does.
+
+        Args:
+            layout: the kitchen.
+            states: T states of one game, in order.
+            actions: the T actions that the person took in them.
+            seats: which player the person is.
+            human: who it is; None for somebody never seen, or for the person that the predictor was adapted to.
+            history: as in `adapt`.
+        """
+        self._planner("weighed against habit")
+        steps = self._seen(layout, states, actions, seats, human, history)
+        habit, model = self._habit(steps), self._plain(steps).probabilities.log()
+        seen = torch.zeros((HANDS, len(WEIGHTS), 2), dtype=torch.float64)
+        seen.index_add_(0, hands_of(steps), evidence_of_weights(habit, model, steps.actions).double())
+        key = (layout, int(steps.humans[0]))
+        weighed = copy.copy(self)
+        weighed._weighed = self._weighed | {key: self._weighed.get(key, 0) + seen}
+        return weighed
 
     def predict_file(self, path: str | Path) -> PredictedFile:
         """Predictions for all decisions in a folder of prepared games, or in a file in the 2020 schema."""
@@ -148,6 +173,29 @@ class PredictorInKitchens(Predictor):
         return parts[0] if len(parts) == 1 else _joined(parts)
 
     def _predict_some(self, steps: Decisions) -> Prediction:
+        found = self._plain(steps)
+        for (layout, human), seen in self._weighed.items():
+            rows = (steps.humans == human).nonzero()[:, 0]
+            if layout == steps.layout and len(rows):
+                theirs = _some(steps, rows)
+                model = found.probabilities[rows].log()
+                log_probs = weighed_log_probs(self._habit(theirs), model, seen[hands_of(theirs)])
+                found.probabilities[rows] = log_probs.exp()
+        return found
+
+    def _habit(self, steps: Decisions) -> Tensor:
+        """log P(action) by habit alone, `[N, 6]`, of people who are all new or all known."""
+        model = self._planner("asked about habit")
+        if self._newcomer is not None and int(steps.humans[0]) == POPULATION:
+            model = self._newcomer
+        return model.habit_log_probs(steps)
+
+    def _planner(self, verb: str) -> KitchenModel:
+        if not isinstance(self.model, KitchenModel):
+            raise InputError(f"{type(self.model).__name__} cannot be {verb}: only KitchenModel can")
+        return self.model
+
+    def _plain(self, steps: Decisions) -> Prediction:
         new = steps.humans == POPULATION
         if self._newcomer is None or not bool(new.any()):
             return self.model.predict_step(steps)
@@ -159,6 +207,28 @@ class PredictorInKitchens(Predictor):
             if mine is not None and theirs is not None:
                 mine[~new] = theirs
         return found
+
+    def _seen(
+        self,
+        layout: str,
+        states: States,
+        actions: Sequence[Action] | Tensor,
+        seats: int | Sequence[int] | Tensor,
+        human: str | None,
+        history: Sequence[Any] | Tensor | None,
+    ) -> Decisions:
+        """Steps of one person in one game, with what they did."""
+        steps, taken = self._decisions(layout, states, seats, human, None), _actions(actions)
+        if taken.shape != steps.seats.shape:
+            raise InputError(f"got {len(steps.seats)} states and {len(taken)} actions: give one action for each state")
+        if not len(taken):
+            raise InputError("there are no steps to learn from: give at least one state and action")
+        if history is None:
+            before = torch.cat([taken.new_full((self.history,), UNRECORDED), taken])
+            past = before.unfold(0, self.history, 1)[: len(taken)].flip(1) if self.history else steps.history
+        else:
+            past = self._history(history, len(taken))
+        return steps._replace(actions=taken, history=past)
 
     def _decisions(
         self,

@@ -112,7 +112,7 @@ def test_what_cannot_be_adapted_to_is_refused(
         PredictorInKitchens(trained_cloning.model).adapt(KITCHEN, state, ["stay", "stay"], seats=0)
     with pytest.raises(InputError, match="got 2 states and 1 actions"):
         predictor.adapt(KITCHEN, state, ["stay"], seats=0)
-    with pytest.raises(InputError, match="no steps to adapt to"):
+    with pytest.raises(InputError, match="no steps to learn from"):
         predictor.adapt(KITCHEN, state[:0], [], seats=0)
     data = trained_planner.data
     alike = KitchenModel(data.specs, data.humans, data.named, "br", identity=False, hidden=[8], history=0)

@@ -11,7 +11,9 @@ import torch
 from torch import Tensor
 
 from bsdr_torch.data.decisions import Decisions
+from bsdr_torch.errors import InputError
 from bsdr_torch.kitchens.kitchen_model import KitchenModel
+from bsdr_torch.kitchens.predictor_in_kitchens import PredictorInKitchens
 from bsdr_torch.kitchens.weighing import WEIGHTS, Weighed
 from bsdr_torch.worlds.overcooked import NUM_ACTIONS, STAY
 from bsdr_torch.worlds.overcooked.state import HELD, NOTHING, ONION
@@ -127,3 +129,35 @@ def test_habit_alone_does_not_depend_on_plans(trained_planner: Trained) -> None:
         for parameter, value in zip(model.values.parameters(), values, strict=True):
             parameter.copy_(value)
     assert not torch.allclose(before, model.action_log_probs(steps), atol=1e-3)
+
+
+def test_a_predictor_weighs_as_the_table_does(trained_planner: Trained) -> None:
+    model, data = trained_planner.model, trained_planner.data
+    assert isinstance(model, KitchenModel)
+    layout, steps = next(iter(data.steps("train").items()))
+    game = (steps.rollouts == steps.rollouts[0]).nonzero()[:, 0]
+    steps = steps.some(game[steps.times[game].argsort()])
+    human = data.humans[int(steps.humans[0])]
+    past = steps.history[:, : model.habit.history].flip(1)
+    plain = PredictorInKitchens(model)
+
+    def weighed(predictor: PredictorInKitchens, rows: slice) -> PredictorInKitchens:
+        seen = steps.some(rows)
+        return predictor.weigh(layout, seen.states, seen.actions, seen.seats, human, past[rows])
+
+    last = {"states": steps.states[-1], "seats": int(steps.seats[-1]), "history": past[-1:]}
+    found = weighed(plain, slice(0, -1)).predict(layout, humans=human, **last).probabilities
+    table = Weighed(model.eval(), model.habit_log_probs).action_log_probs(steps)[-1:].exp()
+    torch.testing.assert_close(found, table, rtol=1e-4, atol=1e-5)
+    by_and_by = weighed(weighed(plain, slice(0, 20)), slice(20, -1))
+    torch.testing.assert_close(by_and_by.predict(layout, humans=human, **last).probabilities, found)
+    # Nobody else is meant, and the predictor that was asked stays as it was.
+    before = plain.predict(layout, humans=[None], **last).probabilities
+    assert torch.equal(by_and_by.predict(layout, humans=[None], **last).probabilities, before)
+    assert not torch.allclose(plain.predict(layout, humans=human, **last).probabilities, found, atol=1e-4)
+
+
+def test_only_planners_are_weighed_by_a_predictor(trained_cloning: Trained) -> None:
+    state = next(iter(trained_cloning.data.steps("train").values())).states[:1]
+    with pytest.raises(InputError, match="Cloning cannot be weighed against habit"):
+        PredictorInKitchens(trained_cloning.model).weigh("counter_circuit", state, ["stay"], 0)
