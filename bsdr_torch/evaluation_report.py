@@ -118,7 +118,8 @@ def markdown(results: Results, contenders: Mapping[str, Contender], against: str
         "steps that are not STAY, *re-planned* the CE when values are thrown away and planned anew from the reward. "
         "± is one standard error by bootstrap over pairs of people; *seeds* is how many, and "
         f"the standard deviation of CE between them. *against* is CE less that of `{against}`, paired. *history* is "
-        "how many own last actions a network sees; `-online`, `-weighed` and BPD also see all earlier steps of the game.",
+        "how many own last actions a network sees; `-online`, `-weighed` and BPD also see all earlier steps of the "
+        "game.",
     ]
     for protocol in dict.fromkeys(protocol for _, protocol, _ in results.sums):
         lines += ["", f"## `{protocol}`: {_ABOUT[protocol]}", "", *_table(results, contenders, protocol, against)]
