@@ -109,7 +109,8 @@ class PredictorInKitchens(Predictor):
         evidence = gather_evidence(model, self._seen(layout, states, actions, seats, None, history))
         if self._evidence is not None:
             evidence = self._evidence.joined(evidence)
-        adapted = PredictorInKitchens(model)
+        adapted = copy.copy(self)
+        adapted._weighed = {key: seen for key, seen in self._weighed.items() if key[1] != POPULATION}
         adapted.person, adapted._evidence = fit_person(model, evidence), evidence
         adapted._newcomer = with_newcomer(model, adapted.person)
         return adapted

@@ -155,6 +155,14 @@ def test_a_predictor_weighs_as_the_table_does(trained_planner: Trained) -> None:
     before = plain.predict(layout, humans=[None], **last).probabilities
     assert torch.equal(by_and_by.predict(layout, humans=[None], **last).probabilities, before)
     assert not torch.allclose(plain.predict(layout, humans=human, **last).probabilities, found, atol=1e-4)
+    # Whoever adapts to somebody new still knows what was seen of others, and nothing of the new one's plans.
+    stranger = by_and_by.weigh(layout, steps.states[:30], steps.actions[:30], steps.seats[:30])
+    new = [
+        predictor.adapt(layout, steps.states[:30], steps.actions[:30], steps.seats[:30])
+        for predictor in (stranger, plain)
+    ]
+    torch.testing.assert_close(new[0].predict(layout, humans=human, **last).probabilities, found)
+    assert torch.equal(*(each.predict(layout, humans=[None], **last).probabilities for each in new))
 
 
 def test_only_planners_are_weighed_by_a_predictor(trained_cloning: Trained) -> None:
