@@ -109,6 +109,7 @@ def run_case(case: Case) -> list[Record]:
     torch.manual_seed(case.seed)
     # Nothing that people do depends on what they did before, or on who they are but for beta.
     options: dict[str, Any] = {"history": 0, "identity": False, "habit_hidden": [16], "habit_dropout": 0.0}
+    options |= {"hesitation": False, "focus": False}  # they choose by the paper's rule
     options |= {"hidden": [64], "width": 32, "made_up": 1, "beyond": 1 / 32}  # a small kitchen, and no other
     if case.engine == "exact":
         options["rank"] = 1  # of the network's plans, which nobody asks for

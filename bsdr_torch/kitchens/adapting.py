@@ -45,7 +45,7 @@ class Evidence(NamedTuple):
         no_op: `[N, 6]` bool.
         futures: `[N, 6, 1 + rank]`, Q by the parts of the values.
         habit: `[N, hidden[0]]`, the first layer of habit.
-        log_attention: `[N]`, which is everybody's.
+        log_attention: `[N]`, with the focus, both of which are everybody's.
         symmetry: `[N]`, the frames of habit.
     """
 
@@ -74,7 +74,8 @@ def gather_evidence(model: KitchenModel, steps: Decisions) -> Evidence:
     unknown = torch.full_like(steps.humans, -1)
     kitchen = torch.full_like(unknown, model.number(steps.layout))
     begun = model.habit.begin(model.past(steps, model.habit.history), unknown, kitchen)
-    return Evidence(steps.actions, ahead.no_op, futures, *begun)
+    focused = begun.log_attention + model.log_focus(ahead.features[ahead.own])
+    return Evidence(steps.actions, ahead.no_op, futures, *begun._replace(log_attention=focused))
 
 
 def fit_person(model: KitchenModel, evidence: Evidence) -> Person:
@@ -113,7 +114,7 @@ def log_probs(model: KitchenModel, evidence: Evidence, somebody: Person) -> Tens
     first = evidence.habit + somebody.habit if len(somebody.habit) else evidence.habit
     habit = model.habit.finish(Begun(first, evidence.log_attention, evidence.symmetry))
     future = evidence.futures[..., 0] + evidence.futures[..., 1:] @ somebody.plans
-    return choice_log_probs(habit, evidence.no_op, future)
+    return choice_log_probs(model.hesitating(habit, evidence.no_op, future), evidence.no_op, future)
 
 
 @torch.no_grad()

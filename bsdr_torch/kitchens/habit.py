@@ -14,7 +14,7 @@ from bsdr_torch.kitchens.networks import multilayer_perceptron, one_hot_if_known
 from bsdr_torch.kitchens.outlook import turned_back
 from bsdr_torch.worlds.overcooked import INTERACT, NUM_ACTIONS, NUM_SYMMETRIES, STAY, turn_actions
 
-_MOST_LOG_ATTENTION = 3.0
+MOST_LOG_ATTENTION = 3.0
 RECENT = 8  # actions that are seen one by one; of older ones, only what they amount to
 
 
@@ -32,6 +32,10 @@ class Habit(NamedTuple):
     log_base_no_op: Tensor
     pause: Tensor
     log_attention: Tensor
+
+    def focused(self, log_focus: Tensor) -> Habit:
+        """The same where plans count more or less: `log_focus [N]` is added to the attention."""
+        return self._replace(log_attention=self.log_attention + log_focus)
 
 
 class Begun(NamedTuple):
@@ -82,7 +86,7 @@ class HabitNetwork(nn.Module):
         seen = [past, one_hot_if_known(humans, self.num_humans), one_hot_if_known(layouts, self.num_layouts)]
         first = self.network[0](torch.cat(seen, 1))
         log_attention = first.new_zeros(len(first)) if self.attention is None else self.attention(past).squeeze(1)
-        return Begun(first, log_attention.clamp(-_MOST_LOG_ATTENTION, _MOST_LOG_ATTENTION), symmetry)
+        return Begun(first, log_attention.clamp(-MOST_LOG_ATTENTION, MOST_LOG_ATTENTION), symmetry)
 
     def finish(self, begun: Begun) -> Habit:
         """Habit, from what `begin` gives."""

@@ -15,7 +15,7 @@ from bsdr_torch import priors
 from bsdr_torch.data.decisions import Decisions
 from bsdr_torch.features import FixedFeatures, MLPFeatures
 from bsdr_torch.kitchens.engines import Engine, Exact, Neural
-from bsdr_torch.kitchens.habit import Habit, HabitNetwork
+from bsdr_torch.kitchens.habit import MOST_LOG_ATTENTION, Habit, HabitNetwork
 from bsdr_torch.kitchens.made_up import made_up_kitchen, made_up_states
 from bsdr_torch.kitchens.networks import multilayer_perceptron
 from bsdr_torch.kitchens.outlook import (
@@ -31,7 +31,14 @@ from bsdr_torch.kitchens.outlook import (
     turned_back,
     view,
 )
-from bsdr_torch.kitchens.planning import PlannedHabit, ValueNetwork, action_values, backup, choice_log_probs
+from bsdr_torch.kitchens.planning import (
+    Hesitation,
+    PlannedHabit,
+    ValueNetwork,
+    action_values,
+    backup,
+    choice_log_probs,
+)
 from bsdr_torch.kitchens.predicting import KitchenPredictor, Prediction
 from bsdr_torch.kitchens.settling import implied_rewards, settle
 from bsdr_torch.rationality import MODELS, Rationality, RationalityKind
@@ -82,6 +89,8 @@ class KitchenModel(KitchenPredictor):
         width: the number of learned features of cost.
         beta_width: the number of learned features of rationality.
         rank: in how many ways the values of people may differ.
+        hesitation: whether plans move the pause.
+        focus: whether, of models in which rationality depends on the state, how much plans count does so, too.
         planner: values by a `neural` network, or `exact` in kitchens that can be enumerated (see `Limits`), where whole
             kitchens should be one batch.
         max_objects: on counters, in an enumerated kitchen.
@@ -114,6 +123,8 @@ class KitchenModel(KitchenPredictor):
         width: int = 64,
         beta_width: int = 8,
         rank: int = 8,
+        hesitation: bool = True,
+        focus: bool = True,
         planner: Literal["neural", "exact"] = "neural",
         max_objects: int = 0,
         tie: float = 0.1,
@@ -163,6 +174,11 @@ class KitchenModel(KitchenPredictor):
         self.register_buffer("planned_pause", torch.tensor(0.3))
         self.planned_log_base: Tensor
         self.planned_pause: Tensor
+        self.hesitation = Hesitation() if hesitation else None
+        self.phi_focus: MLPFeatures | None = None
+        if focus and MODELS[rationality].by_state:
+            self.phi_focus = MLPFeatures((NUM_FEATURES,), beta_width, 64)
+            self.theta_focus = nn.Parameter(torch.zeros(beta_width))
 
     def action_log_probs(self, batch: Decisions) -> Tensor:
         """log P(action) at each decision, `[N, 6]`."""
@@ -172,7 +188,8 @@ class KitchenModel(KitchenPredictor):
     def habit_log_probs(self, batch: Decisions) -> Tensor:
         """log P(action) at each decision by habit alone, as though all plans were as good, `[N, 6]`."""
         no_op = places(self.layout(batch.layout), batch.states, batch.seats).no_op
-        return choice_log_probs(self._habit(batch), no_op, torch.zeros_like(no_op, dtype=torch.float32))
+        future = torch.zeros_like(no_op, dtype=torch.float32)
+        return choice_log_probs(self.hesitating(self._habit(batch), no_op, future), no_op, future)
 
     def predict_step(self, batch: Decisions, batch_idx: int = 0) -> Prediction:
         """Action probabilities, beta and the planner's values; faster than `action_log_probs`, and the same."""
@@ -185,6 +202,7 @@ class KitchenModel(KitchenPredictor):
         partner = _in_pieces(lambda s, seat: self.partner_probabilities(view(layout, s, 1 - seat)), states, seats)
         people, column = torch.unique(batch.humans, return_inverse=True)
         beta = _in_pieces(lambda s, seat: self.beta(view(layout, s, seat).features, people), states, seats)
+        log_focus = _in_pieces(lambda s, seat: self.log_focus(view(layout, s, seat).features), states, seats)
         if isinstance(self.engine, Neural):
             parts = _in_pieces(lambda s: self.values.parts(view(layout, s, 0).features), at.states)
             values = self.values.of_people(parts, people)
@@ -192,7 +210,8 @@ class KitchenModel(KitchenPredictor):
             values = self.engine(layout, at.states, view(layout, at.states, 0).features, people)
         at = Places(at.states, at.own[where], at.following[where], at.no_op[where])
         future = action_values(values, at, partner[where], self.discount, column)
-        log_probs = choice_log_probs(self._habit(batch), at.no_op, future)
+        habit = self.hesitating(self._habit(batch).focused(log_focus[where]), at.no_op, future)
+        log_probs = choice_log_probs(habit, at.no_op, future)
         return Prediction(log_probs.exp(), beta[where, column], values[at.own, column], future)
 
     def reward(self, features: Tensor, people: Tensor) -> Tensor:
@@ -209,6 +228,21 @@ class KitchenModel(KitchenPredictor):
         """beta_i(s) of `people [B]` in states with `features [N, F]`, `[N, B]`; the mean over all people is 1."""
         both = [self.rationality.beta(self.phi_beta(seen), people) for seen in (features, mirrored(features))]
         return (both[0] + both[1]) / 2
+
+    def log_focus(self, features: Tensor) -> Tensor:
+        """log lambda(s), how much plans count in states with `features [N, F]`, `[N]`: of everybody alike."""
+        if self.phi_focus is None:
+            return features.new_zeros(len(features))
+        if self.training:
+            phi = self.phi_focus(mirrored(features) if torch.rand(()) < 0.5 else features)
+        else:
+            phi = (self.phi_focus(features) + self.phi_focus(mirrored(features))) / 2
+        log_focus: Tensor = phi @ self.theta_focus
+        return log_focus.clamp(-MOST_LOG_ATTENTION, MOST_LOG_ATTENTION)
+
+    def hesitating(self, habit: Habit, no_op: Tensor, future: Tensor) -> Habit:
+        """The habit with the pause as plans move it."""
+        return habit if self.hesitation is None else self.hesitation(habit, no_op, future)
 
     def partner_probabilities(self, seen: View) -> Tensor:
         """How likely somebody who sees this is to do each action, `[N, 6]`: the partner as everybody else sees them."""
@@ -316,8 +350,8 @@ class KitchenModel(KitchenPredictor):
         values = self.engine(self.layout(batch.layout), ahead.states, ahead.features, people)
         partner = self.partner_probabilities(ahead.partner).detach()
         future = action_values(values, ahead, partner, self.discount, column)
-        habit = self._habit(batch)
-        log_probs = choice_log_probs(habit, ahead.no_op, future)
+        habit = self._habit(batch).focused(self.log_focus(ahead.features[ahead.own]))
+        log_probs = choice_log_probs(self.hesitating(habit, ahead.no_op, future), ahead.no_op, future)
         if not self.training:
             return log_probs, habit, log_probs.new_zeros(0)
         if not isinstance(self.engine, Neural):  # the network learns what the exact values are

@@ -81,7 +81,7 @@ def test_a_network_plans_as_the_exact_table_does_and_looking_ahead_comes_closer(
     with torch.no_grad():
         model.rationality.raw_theta_R *= 4
     everywhere = Situations(closet_graph.states, torch.zeros(closet_graph.num_states, dtype=torch.int64))
-    planned = replan(model, {"closet": everywhere}, steps=400, batch_size=256, beyond=1)
+    planned = replan(model, {"closet": everywhere}, steps=1600, batch_size=256, beyond=1)
     ahead = somewhere(closet, closet_graph)
     seen = closet, ahead.states, ahead.features, EVERYBODY
     with torch.no_grad():
