@@ -15,7 +15,7 @@ from bsdr_torch.predictor import PredictedFile, Predictor
 def main() -> None:
     """Parses the command line and writes the predictions."""
     parser = argparse.ArgumentParser(
-        description="Action probabilities, beta and more for every decision in a file of games."
+        description="Action probabilities, beta, focus and more for every decision in a file of games."
     )
     parser.add_argument("checkpoint", type=Path, metavar="CHECKPOINT", help="a checkpoint that training wrote")
     parser.add_argument(

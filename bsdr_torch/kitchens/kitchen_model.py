@@ -192,7 +192,7 @@ class KitchenModel(KitchenPredictor):
         return choice_log_probs(self.hesitating(self._habit(batch), no_op, future), no_op, future)
 
     def predict_step(self, batch: Decisions, batch_idx: int = 0) -> Prediction:
-        """Action probabilities, beta and the planner's values; faster than `action_log_probs`, and the same."""
+        """Action probabilities, beta, focus and the planner's values; faster than `action_log_probs`, and the same."""
         layout = self.layout(batch.layout)
         # People stand still a lot: each different situation is looked at once.
         rows = torch.cat([batch.states, batch.seats[:, None].to(batch.states.dtype)], 1)
@@ -212,7 +212,7 @@ class KitchenModel(KitchenPredictor):
         future = action_values(values, at, partner[where], self.discount, column)
         habit = self.hesitating(self._habit(batch).focused(log_focus[where]), at.no_op, future)
         log_probs = choice_log_probs(habit, at.no_op, future)
-        return Prediction(log_probs.exp(), beta[where, column], values[at.own, column], future)
+        return Prediction(log_probs.exp(), beta[where, column], values[at.own, column], future, log_focus[where].exp())
 
     def reward(self, features: Tensor, people: Tensor) -> Tensor:
         """r_i(s) of `people [B]` in states with `features [N, F]`, `[N, B]`."""

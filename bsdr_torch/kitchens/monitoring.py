@@ -113,7 +113,7 @@ class Baselines(lightning.Callback):
 
 
 class PlannerMonitor(lightning.Callback):
-    """Logs what plans and rationality look like: log Z, Bellman residuals, gauge, priors, and the spread of beta.
+    """Logs what plans and rationality look like: log Z, Bellman residuals, gauge, priors, the spread of beta and focus.
 
     Args:
         decisions: at how many decisions of the validation part of each kitchen to look.
@@ -128,7 +128,7 @@ class PlannerMonitor(lightning.Callback):
         if trainer.sanity_checking or not (isinstance(pl_module, KitchenModel) and isinstance(data, KitchenPeople)):
             return
         everybody = torch.arange(len(pl_module.humans), device=pl_module.device)
-        beta, missed, missed_beyond = [], [], []
+        beta, focus, missed, missed_beyond = [], [], [], []
         for name, steps in data.steps("validation").items():
             layout = pl_module.layout(name)
             some = _some(steps, self.decisions, pl_module.device)
@@ -140,7 +140,9 @@ class PlannerMonitor(lightning.Callback):
                 beyond = step(layout, beyond, joint)[0]
             missed.append(pl_module.residual(outlook(layout, some.states, some.seats), people, column))
             missed_beyond.append(pl_module.residual(outlook(layout, beyond, some.seats), people, column))
-            beta.append(pl_module.beta(view(layout, some.states, some.seats).features, everybody))
+            features = view(layout, some.states, some.seats).features
+            beta.append(pl_module.beta(features, everybody))
+            focus.append(pl_module.log_focus(features))
             games = data.kitchens[name]
             first = games.states[games.first].to(pl_module.device)
             begins = [view(layout, first, seat).features for seat in (0, 1)]
@@ -154,6 +156,7 @@ class PlannerMonitor(lightning.Callback):
             "planner/residual_at_unseen_states": torch.cat(missed_beyond).square().mean().sqrt(),
             "beta/spread_over_people": logs.std(1, correction=0).mean(),
             "beta/spread_over_states": logs.std(0, correction=0).mean(),
+            "focus/spread_over_states": torch.cat(focus).std(correction=0),
             "gauge/largest_error_of_mean_beta": (betas.mean(1) - 1).abs().max(),
             "prior/log_prior": pl_module.log_prior(),
             "prior/theta_R_length": theta.theta_R.norm(),
@@ -162,6 +165,7 @@ class PlannerMonitor(lightning.Callback):
         pl_module.log_dict(found, batch_size=1)
         if isinstance(trainer.logger, TensorBoardLogger) and trainer.is_global_zero:
             writer = trainer.logger.experiment
+            writer.add_histogram("focus/states", torch.cat(focus).exp(), trainer.global_step)
             writer.add_histogram("beta/people_and_states", betas, trainer.global_step)
             writer.add_histogram("beta/people", logs.mean(0).exp(), trainer.global_step)
             writer.add_histogram("beta/spread_over_people_by_state", betas.std(1, correction=0), trainer.global_step)

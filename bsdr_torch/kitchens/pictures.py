@@ -72,17 +72,24 @@ def hands(layout: Layout) -> dict[str, int]:
 
 @torch.no_grad()
 def reward_figure(model: KitchenModel, layout: Layout, situations: Tensor) -> Figure:
-    """What everybody wants where, by what they hold: reward r(s), and what is to be expected from there, V(s)."""
+    """What everybody wants where, by what they hold: reward r(s), and what is to be expected from there, V(s).
+
+    If it depends on the state how much plans count, that too: log λ(s).
+    """
     nobody = torch.tensor([POPULATION], device=situations.device)
     rows: dict[str, list[Tensor]] = {"reward r": [], "value V": []}
+    if model.phi_focus is not None:
+        rows["focus log λ"] = []
     for thing in hands(layout).values():
         found = scenes(layout, situations, thing)
         features = view(layout, found.states, 0).features
         rows["reward r"].append(found.mean(model.reward(features, nobody)[:, 0]).cpu())
         rows["value V"].append(found.mean(model.values(features, nobody)[:, 0]).cpu())
-    figure = _panels(layout, 2, len(hands(layout)))
+        if model.phi_focus is not None:
+            rows["focus log λ"].append(found.mean(model.log_focus(features)).cpu())
+    figure = _panels(layout, len(rows), len(hands(layout)))
     figure.suptitle(f"{layout.name}: what people want, by what they hold; triangles are where one looks (nats)")
-    axes = np.array(figure.axes).reshape(2, -1)
+    axes = np.array(figure.axes).reshape(len(rows), -1)
     for line, (quantity, maps) in zip(axes, rows.items(), strict=True):
         # Only differences matter, and they are small beside what a thing in hand is worth: each panel has its own zero.
         levels = [float(values.nanmean()) for values in maps]

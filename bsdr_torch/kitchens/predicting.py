@@ -36,12 +36,14 @@ class Prediction(NamedTuple):
         beta: `[N]`, how rational the person is in this state, 1 in the mean over people.
         values: `[N]`, what the planner expects from this state on, V_i(s).
         action_values: `[N, 6]`, what it expects after each action, Q_i(s, a).
+        focus: `[N]`, lambda(s), how much plans count in this state beside habit: small where people are unreliable.
     """
 
     probabilities: Tensor
     beta: Tensor | None = None
     values: Tensor | None = None
     action_values: Tensor | None = None
+    focus: Tensor | None = None
 
 
 class Predicts(Protocol):

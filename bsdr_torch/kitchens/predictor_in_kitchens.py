@@ -158,7 +158,7 @@ class PredictorInKitchens(Predictor):
         return PredictedFile(decisions, (table for games in kitchens.values() for table in self.tables(games)))
 
     def tables(self, games: PackedGames) -> Iterator[pa.Table]:
-        """A row for each decision of a person: what was done, its probability, that of all actions, beta and value."""
+        """A row for each decision of a person: what was done, how likely each action was, beta, focus and value."""
         people = games.humans
         numbers = {human: self._numbers.get(human, POPULATION) for human in people}
         table = DecisionTable.of(games, numbers, self.history)
@@ -357,6 +357,6 @@ def _table(games: PackedGames, rows: Tensor, steps: Decisions, found: Prediction
         "probability": found.probabilities.gather(1, taken).squeeze(1).numpy(),
     }
     columns |= {f"p_{action}": found.probabilities[:, a].numpy() for a, action in enumerate(ACTIONS)}
-    columns["beta"] = nothing if found.beta is None else found.beta.numpy()
-    columns["value"] = nothing if found.values is None else found.values.numpy()
+    for name, of in (("beta", found.beta), ("focus", found.focus), ("value", found.values)):
+        columns[name] = nothing if of is None else of.numpy()
     return pa.table(columns)

@@ -12,6 +12,8 @@ from bsdr_torch.errors import InputError
 from bsdr_torch.kitchens.engines import Lookahead
 from bsdr_torch.kitchens.habit import turn_history
 from bsdr_torch.kitchens.kitchen_model import KitchenModel
+from bsdr_torch.kitchens.outlook import places
+from bsdr_torch.kitchens.planning import choice_log_probs
 from bsdr_torch.kitchens.predicting import fit
 from bsdr_torch.kitchens.replanning import Situations, imagine, plan_anew, replan
 from bsdr_torch.rationality import POPULATION
@@ -77,6 +79,37 @@ def test_the_mean_of_beta_over_people_is_one_in_every_state(people_2020: Kitchen
     beta = model.rationality.beta(model.phi_beta(features), torch.arange(3))
     torch.testing.assert_close(beta.mean(1), torch.ones(50))
     assert float(beta.std(1).mean()) > 0.05
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("rationality", ["br", "br_per_human", "irleed", "bsdr"])
+def test_plans_count_as_much_everywhere_unless_rationality_depends_on_the_state(
+    people_2020: KitchenPeople, steps: Decisions, rationality: str
+) -> None:
+    layout = people_2020.kitchens[steps.layout].layout
+    model = untrained(layout, humans=len(people_2020.humans), rationality=rationality)
+    found = model.predict_step(steps)
+    assert found.focus is not None
+    assert (float(found.focus.std()) > 0.01) == (rationality == "bsdr")
+    if rationality == "bsdr":
+        assert untrained(layout, focus=False).phi_focus is None
+        # With plans that count e times as much everywhere, people choose as if all that is to be gained were more.
+        model.theta_focus.zero_()
+        model.theta_focus[-1] = 1.0
+        assert found.action_values is not None
+        no_op = places(layout, steps.states, steps.seats).no_op
+        habit = model.hesitating(model._habit(steps).focused(torch.tensor(1.0)), no_op, found.action_values)
+        expected = choice_log_probs(habit, no_op, found.action_values)
+        torch.testing.assert_close(model.action_log_probs(steps), expected, rtol=1e-4, atol=1e-4)
+
+
+@torch.no_grad()
+def test_the_pause_sees_the_kitchen_through_plans_alone(people_2020: KitchenPeople, steps: Decisions) -> None:
+    layout = people_2020.kitchens[steps.layout].layout
+    model = untrained(layout, humans=len(people_2020.humans))
+    for parameter in model.values.parameters():
+        parameter.zero_()  # all plans are as good
+    torch.testing.assert_close(model.action_log_probs(steps), model.habit_log_probs(steps))
 
 
 def test_planning_anew_uses_nothing_of_the_old_values(people_2020: KitchenPeople, trained: KitchenModel) -> None:

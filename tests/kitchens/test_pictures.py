@@ -84,9 +84,10 @@ def test_figures_have_a_panel_for_each_thing_and_person(model: KitchenModel) -> 
     layout = model.layouts["cramped_room"]
     states = situations(layout)
     titles = [axis.get_title() for axis in reward_figure(model, layout, states).axes if axis.get_title()]
-    assert len(titles) == 8
+    assert len(titles) == 12
     assert titles[1].startswith("reward r, holding an onion")
     assert titles[7].startswith("value V, holding a soup")
+    assert titles[8].startswith("focus log λ, holding nothing")
     people = torch.arange(len(model.humans))
     figure = beta_figure(model, layout, states, people)
     panels = [axis for axis in figure.axes if axis.get_title()]

@@ -8,8 +8,8 @@ from bsdr_torch.data.decisions import Decisions
 from bsdr_torch.data.kitchen_people import KitchenPeople
 from bsdr_torch.kitchens.habit import Habit
 from bsdr_torch.kitchens.outlook import outlook
-from bsdr_torch.kitchens.planning import PlannedHabit, action_values, backup, choice_log_probs
-from bsdr_torch.worlds.overcooked import NUM_ACTIONS, STAY
+from bsdr_torch.kitchens.planning import Hesitation, PlannedHabit, action_values, backup, choice_log_probs
+from bsdr_torch.worlds.overcooked import INTERACT, NUM_ACTIONS, STAY
 
 
 def random_habit(n: int, pause: float) -> Habit:
@@ -75,3 +75,42 @@ def test_choices_with_pauses_are_a_mixture_and_never_nan() -> None:
             expected = (1 - rho) * logits.softmax(1)
             expected[:, STAY] += rho
             torch.testing.assert_close(log_probs.exp(), expected)
+
+
+def hesitation() -> Hesitation:
+    torch.manual_seed(0)
+    made = Hesitation()
+    torch.nn.init.normal_(made.network[-1].weight)  # type: ignore[arg-type]  # torch has no type for the last layer
+    return made
+
+
+@torch.no_grad()
+def test_hesitation_moves_the_pause_alone_and_not_at_first() -> None:
+    habit, future = random_habit(20, 0.5), torch.randn(20, NUM_ACTIONS)
+    no_op = torch.rand(20, NUM_ACTIONS) < 0.3
+    assert all(torch.equal(new, old) for new, old in zip(Hesitation()(habit, no_op, future), habit, strict=True))
+    moved = hesitation()(habit, no_op, future)
+    assert float((moved.pause - habit.pause).abs().min()) > 0
+    assert all(torch.equal(new, old) for new, old in zip(moved._replace(pause=habit.pause), habit, strict=True))
+
+
+@torch.no_grad()
+def test_hesitation_knows_what_a_choice_is_like_but_not_which_way_or_where_it_leads() -> None:
+    habit, future = random_habit(20, 0.5), torch.randn(20, NUM_ACTIONS)
+    no_op = torch.rand(20, NUM_ACTIONS) < 0.3
+    here = hesitation()(habit, no_op, future).pause
+    turn = [2, 3, 1, 0, STAY, INTERACT]
+    turned = habit._replace(log_base=habit.log_base[:, turn], log_base_no_op=habit.log_base_no_op[:, turn])
+    torch.testing.assert_close(hesitation()(turned, no_op[:, turn], future[:, turn]).pause, here)
+    torch.testing.assert_close(hesitation()(habit, no_op, future + 3).pause, here)
+    assert float((hesitation()(habit, no_op, 2 * future).pause - here).abs().max()) > 0.01
+
+
+@torch.no_grad()
+def test_hesitation_of_extreme_plans_is_finite() -> None:
+    future = torch.randn(20, NUM_ACTIONS)
+    no_op = torch.zeros(20, NUM_ACTIONS, dtype=torch.bool)
+    for scale in (0.0, 1e4, 1e8):
+        habit = hesitation()(random_habit(20, 50.0), no_op, scale * future)
+        log_probs = choice_log_probs(habit, no_op, scale * future)
+        torch.testing.assert_close(log_probs.exp().sum(1), torch.ones(20))

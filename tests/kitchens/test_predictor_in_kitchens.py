@@ -99,6 +99,7 @@ def test_beta_and_values_are_those_of_the_model(predictor: PredictorInKitchens, 
         torch.testing.assert_close(of, whole.gather(1, steps.humans[:, None]).squeeze(1))
     assert found.action_values is not None
     assert found.action_values.shape == (7, 6)
+    torch.testing.assert_close(found.focus, model.log_focus(features).exp())
 
 
 def test_whoever_is_given_once_is_meant_for_all_states(predictor: PredictorInKitchens) -> None:
@@ -245,6 +246,7 @@ def test_the_script_writes_a_row_for_each_decision(
     for layout, steps in trained_planner.data.steps("test").items():
         expected = predictor.predict(layout, steps.states, **asked(trained_planner, steps, predictor.history))
         assert expected.beta is not None
+        assert expected.focus is not None
         for n, rollout in enumerate(steps.rollouts.tolist()):
             key = trained_planner.data.rollouts[rollout]
             row = rows[key.game, int(steps.times[n]), key.seat]
@@ -254,6 +256,7 @@ def test_the_script_writes_a_row_for_each_decision(
             probabilities = [row[f"p_{action}"] for action in ACTIONS]
             assert probabilities == pytest.approx(expected.probabilities[n].tolist(), abs=1e-6)
             assert row["beta"] == pytest.approx(float(expected.beta[n]), abs=1e-5)
+            assert row["focus"] == pytest.approx(float(expected.focus[n]), abs=1e-5)
 
 
 def test_the_script_refuses_games_in_kitchens_the_model_does_not_know(
