@@ -267,7 +267,8 @@ of its beta are a network of everything in the kitchen, as on real people. Its c
 learned by a network. With exact plans, all data are fitted at once, for a number of steps. With the plans of a \
 network, it is trained as on real people, by batches and with the same weights and learning rate, for as many epochs; \
 the kitchen is small, so its networks are smaller, batches mix situations, and plans are to hold in fewer situations \
-that nobody was in. It \
+that nobody was in. Its plans do not move the pause and count as much in all states (no `hesitation`, no `focus`), by \
+which people are not made. It \
 sees no history and no names of people, as nothing of habit depends on these. Held-out games are other games of the \
 same people. The control are people whose beta is 1.
 
