@@ -191,9 +191,9 @@ def fit_exactly(model: KitchenModel, data: KitchenPeople, people: SimulatedPeopl
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, LEARNING_RATE, total_steps=steps, pct_start=0.1)
     model.eval()
     for _ in range(steps):
-        log_probs, habit, _ = model._choices(batch, ahead)
-        model._remember(habit)
-        loss = -((counts * log_probs).sum() + model.log_prior()) / counts.sum()
+        choices = model._choices(batch, ahead)
+        model._remember(choices.habit)
+        loss = -((counts * choices.log_probs).sum() + model.log_prior()) / counts.sum()
         optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]  # torch's
         optimizer.step()

@@ -44,14 +44,16 @@ class Evidence(NamedTuple):
         actions: `[N]`, taken.
         no_op: `[N, 6]` bool.
         futures: `[N, 6, 1 + rank]`, Q by the parts of the values.
+        log_focus: `[N]`, which is everybody's.
         habit: `[N, hidden[0]]`, the first layer of habit.
-        log_attention: `[N]`, with the focus, both of which are everybody's.
+        log_attention: `[N]`, which is everybody's.
         symmetry: `[N]`, the frames of habit.
     """
 
     actions: Tensor
     no_op: Tensor
     futures: Tensor
+    log_focus: Tensor
     habit: Tensor
     log_attention: Tensor
     symmetry: Tensor
@@ -74,8 +76,8 @@ def gather_evidence(model: KitchenModel, steps: Decisions) -> Evidence:
     unknown = torch.full_like(steps.humans, -1)
     kitchen = torch.full_like(unknown, model.number(steps.layout))
     begun = model.habit.begin(model.past(steps, model.habit.history), unknown, kitchen)
-    focused = begun.log_attention + model.log_focus(ahead.features[ahead.own])
-    return Evidence(steps.actions, ahead.no_op, futures, *begun._replace(log_attention=focused))
+    log_focus = model.log_focus(ahead.features[ahead.own])
+    return Evidence(steps.actions, ahead.no_op, futures, log_focus, *begun)
 
 
 def fit_person(model: KitchenModel, evidence: Evidence) -> Person:
@@ -114,7 +116,7 @@ def log_probs(model: KitchenModel, evidence: Evidence, somebody: Person) -> Tens
     first = evidence.habit + somebody.habit if len(somebody.habit) else evidence.habit
     habit = model.habit.finish(Begun(first, evidence.log_attention, evidence.symmetry))
     future = evidence.futures[..., 0] + evidence.futures[..., 1:] @ somebody.plans
-    return choice_log_probs(model.hesitating(habit, evidence.no_op, future), evidence.no_op, future)
+    return choice_log_probs(model.hesitating(habit, future).focused(evidence.log_focus), evidence.no_op, future)
 
 
 @torch.no_grad()

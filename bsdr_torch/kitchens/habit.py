@@ -25,7 +25,7 @@ class Habit(NamedTuple):
         log_base: `[N, 6]` log b(a|h) up to a constant, for actions that do something.
         log_base_no_op: `[N, 6]`, for actions that change nothing.
         pause: `[N]`, the logit of the probability of a pause.
-        log_attention: `[N]`, the logarithm of how much plans count now beside habit.
+        log_attention: `[N]`, the logarithm of how much plans count now beside habit; with the focus, if `focused`.
     """
 
     log_base: Tensor

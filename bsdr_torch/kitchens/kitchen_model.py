@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 from lightning.pytorch.utilities.types import OptimizerLRSchedulerConfig
@@ -68,6 +68,22 @@ _LONGER_AT_LAST = 10  # the reward settles at the end of each epoch, and the lon
 _ROWS_AT_ONCE = 4096
 _WARM_UP = 0.1  # the share of the training in which the learning rate rises
 _HABIT_MEMORY = 0.98  # of the running mean of habits that plans are made with
+
+
+class _Choices(NamedTuple):
+    """N decisions as the model sees them.
+
+    Attributes:
+        log_probs: `[N, 6]`, log P(action).
+        habit: before plans move it.
+        residual: `[N]`, of the Bellman equation, in training.
+        gauge: by how much what is free to be scaled misses its convention, in training.
+    """
+
+    log_probs: Tensor
+    habit: Habit
+    residual: Tensor
+    gauge: Tensor
 
 
 class KitchenModel(KitchenPredictor):
@@ -183,13 +199,13 @@ class KitchenModel(KitchenPredictor):
     def action_log_probs(self, batch: Decisions) -> Tensor:
         """log P(action) at each decision, `[N, 6]`."""
         layout = self.layout(batch.layout)
-        return self._choices(batch, outlook(layout, batch.states, batch.seats, self._in_training))[0]
+        return self._choices(batch, outlook(layout, batch.states, batch.seats, self._in_training)).log_probs
 
     def habit_log_probs(self, batch: Decisions) -> Tensor:
         """log P(action) at each decision by habit alone, as though all plans were as good, `[N, 6]`."""
         no_op = places(self.layout(batch.layout), batch.states, batch.seats).no_op
         future = torch.zeros_like(no_op, dtype=torch.float32)
-        return choice_log_probs(self.hesitating(self._habit(batch), no_op, future), no_op, future)
+        return choice_log_probs(self.hesitating(self._habit(batch), future), no_op, future)
 
     def predict_step(self, batch: Decisions, batch_idx: int = 0) -> Prediction:
         """Action probabilities, beta, focus and the planner's values; faster than `action_log_probs`, and the same."""
@@ -201,8 +217,12 @@ class KitchenModel(KitchenPredictor):
         at = places(layout, states, seats)
         partner = _in_pieces(lambda s, seat: self.partner_probabilities(view(layout, s, 1 - seat)), states, seats)
         people, column = torch.unique(batch.humans, return_inverse=True)
-        beta = _in_pieces(lambda s, seat: self.beta(view(layout, s, seat).features, people), states, seats)
-        log_focus = _in_pieces(lambda s, seat: self.log_focus(view(layout, s, seat).features), states, seats)
+
+        def rationality(states: Tensor, seats: Tensor) -> Tensor:
+            features = view(layout, states, seats).features
+            return torch.cat([self.beta(features, people), self.log_focus(features)[:, None]], 1)
+
+        beta, log_focus = torch.split(_in_pieces(rationality, states, seats), [len(people), 1], 1)
         if isinstance(self.engine, Neural):
             parts = _in_pieces(lambda s: self.values.parts(view(layout, s, 0).features), at.states)
             values = self.values.of_people(parts, people)
@@ -210,9 +230,11 @@ class KitchenModel(KitchenPredictor):
             values = self.engine(layout, at.states, view(layout, at.states, 0).features, people)
         at = Places(at.states, at.own[where], at.following[where], at.no_op[where])
         future = action_values(values, at, partner[where], self.discount, column)
-        habit = self.hesitating(self._habit(batch).focused(log_focus[where]), at.no_op, future)
+        habit = self.hesitating(self._habit(batch), future).focused(log_focus[where, 0])
         log_probs = choice_log_probs(habit, at.no_op, future)
-        return Prediction(log_probs.exp(), beta[where, column], values[at.own, column], future, log_focus[where].exp())
+        return Prediction(
+            log_probs.exp(), beta[where, column], values[at.own, column], future, log_focus[where, 0].exp()
+        )
 
     def reward(self, features: Tensor, people: Tensor) -> Tensor:
         """r_i(s) of `people [B]` in states with `features [N, F]`, `[N, B]`."""
@@ -240,9 +262,11 @@ class KitchenModel(KitchenPredictor):
         log_focus: Tensor = phi @ self.theta_focus
         return log_focus.clamp(-MOST_LOG_ATTENTION, MOST_LOG_ATTENTION)
 
-    def hesitating(self, habit: Habit, no_op: Tensor, future: Tensor) -> Habit:
+    def hesitating(self, habit: Habit, future: Tensor) -> Habit:
         """The habit with the pause as plans move it."""
-        return habit if self.hesitation is None else self.hesitation(habit, no_op, future)
+        if self.hesitation is None:
+            return habit
+        return habit._replace(pause=habit.pause + self.hesitation(habit, future))
 
     def partner_probabilities(self, seen: View) -> Tensor:
         """How likely somebody who sees this is to do each action, `[N, 6]`: the partner as everybody else sees them."""
@@ -288,7 +312,7 @@ class KitchenModel(KitchenPredictor):
         layout = self.layout(batch.layout)
         batch = self.forgetful(batch, self.hparams["forget"])
         ahead = outlook(layout, batch.states, batch.seats, remember=True)
-        log_probs, habit, residual = self._choices(batch, ahead)
+        log_probs, habit, residual, gauge = self._choices(batch, ahead)
         self._remember(habit)
         cross_entropy = nll_loss(log_probs, batch.actions)
         bellman = residual.square().mean()
@@ -298,8 +322,6 @@ class KitchenModel(KitchenPredictor):
         partner = self._partner_loss(layout, batch)
         log_prior = self.log_prior()
         share = len(batch.actions) * max(1, int(self.trainer.num_training_batches))
-        # Plans are made with an attention of 1, which is to be its mean: else small values pass for small residuals.
-        gauge = habit.log_attention.mean().square()
         loss: Tensor = cross_entropy + self.hparams["tie"] * (bellman + unseen) + partner + gauge - log_prior / share
         self._log_all(
             {
@@ -309,7 +331,7 @@ class KitchenModel(KitchenPredictor):
                 "bellman_residual": bellman.sqrt(),
                 "bellman_residual_beyond": unseen.sqrt(),
                 "partner_cross_entropy": partner,
-                "attention_gauge": gauge,
+                "gauge": gauge,
                 "log_prior": log_prior,
             },
             len(batch.actions),
@@ -344,19 +366,24 @@ class KitchenModel(KitchenPredictor):
         schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, share)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
-    def _choices(self, batch: Decisions, ahead: Outlook) -> tuple[Tensor, Habit, Tensor]:
-        """log P(action) `[N, 6]`, habit, and the Bellman residual `[N]`, for the person who decides."""
+    def _choices(self, batch: Decisions, ahead: Outlook) -> _Choices:
         people, column = torch.unique(batch.humans, return_inverse=True)
         values = self.engine(self.layout(batch.layout), ahead.states, ahead.features, people)
         partner = self.partner_probabilities(ahead.partner).detach()
         future = action_values(values, ahead, partner, self.discount, column)
-        habit = self._habit(batch).focused(self.log_focus(ahead.features[ahead.own]))
-        log_probs = choice_log_probs(self.hesitating(habit, ahead.no_op, future), ahead.no_op, future)
+        habit, log_focus = self._habit(batch), self.log_focus(ahead.features[ahead.own])
+        moved = self.hesitating(habit, future)
+        log_probs = choice_log_probs(moved.focused(log_focus), ahead.no_op, future)
         if not self.training:
-            return log_probs, habit, log_probs.new_zeros(0)
-        if not isinstance(self.engine, Neural):  # the network learns what the exact values are
-            return log_probs, habit, self.residual(ahead, people, column)
-        return log_probs, habit, self._missed(values, future, ahead, people, column)
+            return _Choices(log_probs, habit, log_probs.new_zeros(0), log_probs.new_zeros(()))
+        if isinstance(self.engine, Neural):
+            residual = self._missed(values, future, ahead, people, column)
+        else:  # the network learns what the exact values are
+            residual = self.residual(ahead, people, column)
+        # Plans are made with an attention and a focus of 1 and the pause of habit, which are to be what they are in the
+        # mean: else small values pass for small residuals.
+        free = (habit.log_attention, log_focus, moved.pause - habit.pause)
+        return _Choices(log_probs, habit, residual, torch.stack([each.mean().square() for each in free]).sum())
 
     def _missed(self, values: Tensor, future: Tensor, ahead: Outlook, people: Tensor, column: Tensor | None) -> Tensor:
         """V - r - backup, of values `[U, B]` and what they say of the future."""

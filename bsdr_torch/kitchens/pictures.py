@@ -88,7 +88,8 @@ def reward_figure(model: KitchenModel, layout: Layout, situations: Tensor) -> Fi
         if model.phi_focus is not None:
             rows["focus log λ"].append(found.mean(model.log_focus(features)).cpu())
     figure = _panels(layout, len(rows), len(hands(layout)))
-    figure.suptitle(f"{layout.name}: what people want, by what they hold; triangles are where one looks (nats)")
+    also = "" if model.phi_focus is None else " and how much plans count"
+    figure.suptitle(f"{layout.name}: what people want (nats){also}, by what they hold; triangles are where one looks")
     axes = np.array(figure.axes).reshape(len(rows), -1)
     for line, (quantity, maps) in zip(axes, rows.items(), strict=True):
         # Only differences matter, and they are small beside what a thing in hand is worth: each panel has its own zero.

@@ -24,7 +24,7 @@ from bsdr_torch.kitchens.networks import multilayer_perceptron
 from bsdr_torch.kitchens.outlook import NUM_FEATURES, Outlook, Places, mirrored, mirrored_pairs
 from bsdr_torch.worlds.overcooked import INTERACT, NUM_ACTIONS, STAY
 
-_MOST_SEEN = 6.0  # of what plans are like: beyond, a difference makes none
+_MOST_SEEN = 6.0  # of anything that hesitation sees: beyond, a difference makes none
 
 
 class PlannedHabit(NamedTuple):
@@ -130,8 +130,7 @@ def backup(action_values: Tensor, no_op: Tensor, habit: PlannedHabit) -> Tensor:
 class Hesitation(nn.Module):
     """How plans move the pause: one may act sooner where much is to be gained, and later where one is undecided.
 
-    It sees the pause of habit and what plans and the choice between actions are like, and nothing else of the kitchen:
-    not which way a plan leads, and not where one is.
+    It sees habit, and of the kitchen nothing but plans, by what they are like: not which way they lead.
     """
 
     def __init__(self, hidden: Sequence[int] = (32, 32)) -> None:
@@ -141,12 +140,11 @@ class Hesitation(nn.Module):
         nn.init.zeros_(last.weight)
         nn.init.zeros_(last.bias)
 
-    def forward(self, habit: Habit, no_op: Tensor, action_values: Tensor) -> Habit:
-        """The habit with the pause as it is in view of plans `[N, 6]`."""
-        logits = _logits(habit, no_op, action_values)
+    def forward(self, habit: Habit, action_values: Tensor) -> Tensor:
+        """What plans `[N, 6]` add to the logit of the pause, `[N]`."""
         gains = action_values - action_values[:, STAY, None]
-        choice, plan = _moves(logits).log_softmax(1), _moves(gains).log_softmax(1)
-        by_habit = _moves(_logits(habit, no_op, torch.zeros_like(gains))).log_softmax(1)
+        logits = habit.log_base + habit.log_attention.exp()[:, None] * gains
+        choice, plan, by_habit = (_moves(of).log_softmax(1) for of in (logits, gains, habit.log_base))
         seen = [
             habit.pause,
             _moves(logits).logsumexp(1) - logits[:, STAY],
@@ -156,26 +154,21 @@ class Hesitation(nn.Module):
             gains.amax(1),
             gains[:, INTERACT],
         ]
-        moved = self.network(torch.stack([each.clamp(-_MOST_SEEN, _MOST_SEEN) for each in seen], 1)).squeeze(1)
-        return habit._replace(pause=habit.pause + moved)
+        added: Tensor = self.network(torch.stack([each.clamp(-_MOST_SEEN, _MOST_SEEN) for each in seen], 1))
+        return added.squeeze(1)
 
 
 def choice_log_probs(habit: Habit, no_op: Tensor, action_values: Tensor) -> Tensor:
     """log P(a|s, h), `[N, 6]`, of habit and plans."""
-    logits = _logits(habit, no_op, action_values)
-    deliberate = logits.log_softmax(1) + logsigmoid(-habit.pause)[:, None]
-    stays = torch.logaddexp(deliberate[:, STAY], logsigmoid(habit.pause))
+    # Under mixed precision too, probabilities are to sum to 1.
+    dtype = torch.promote_types(action_values.dtype, torch.float32)
+    planned = habit.log_attention.exp()[:, None] * action_values
+    logits = (torch.where(no_op, habit.log_base_no_op, habit.log_base) + planned).to(dtype)
+    pause = habit.pause.to(dtype)
+    deliberate = logits.log_softmax(1) + logsigmoid(-pause)[:, None]
+    stays = torch.logaddexp(deliberate[:, STAY], logsigmoid(pause))
     is_stay = torch.arange(NUM_ACTIONS, device=logits.device) == STAY
     return torch.where(is_stay, stays[:, None], deliberate)
-
-
-def _logits(habit: Habit, no_op: Tensor, action_values: Tensor) -> Tensor:
-    """log b + kappa lambda Q, `[N, 6]`."""
-    planned = habit.log_attention.exp()[:, None] * action_values
-    # Under mixed precision too, probabilities are to sum to 1.
-    return (torch.where(no_op, habit.log_base_no_op, habit.log_base) + planned).to(
-        torch.promote_types(action_values.dtype, torch.float32)
-    )
 
 
 def _moves(of_actions: Tensor) -> Tensor:

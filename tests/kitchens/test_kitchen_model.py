@@ -98,18 +98,31 @@ def test_plans_count_as_much_everywhere_unless_rationality_depends_on_the_state(
         model.theta_focus[-1] = 1.0
         assert found.action_values is not None
         no_op = places(layout, steps.states, steps.seats).no_op
-        habit = model.hesitating(model._habit(steps).focused(torch.tensor(1.0)), no_op, found.action_values)
+        habit = model.hesitating(model._habit(steps), found.action_values).focused(torch.tensor(1.0))
         expected = choice_log_probs(habit, no_op, found.action_values)
         torch.testing.assert_close(model.action_log_probs(steps), expected, rtol=1e-4, atol=1e-4)
 
 
 @torch.no_grad()
-def test_the_pause_sees_the_kitchen_through_plans_alone(people_2020: KitchenPeople, steps: Decisions) -> None:
+def test_without_plans_the_kitchen_is_seen_by_which_actions_change_nothing_alone(
+    people_2020: KitchenPeople, steps: Decisions
+) -> None:
     layout = people_2020.kitchens[steps.layout].layout
     model = untrained(layout, humans=len(people_2020.humans))
     for parameter in model.values.parameters():
         parameter.zero_()  # all plans are as good
-    torch.testing.assert_close(model.action_log_probs(steps), model.habit_log_probs(steps))
+    found = model.action_log_probs(steps)
+    torch.testing.assert_close(found, model.habit_log_probs(steps))
+    # With the same past, other states differ by the habit of actions that change nothing, which habit may see.
+    alike = steps._replace(history=steps.history[:1].expand_as(steps.history), humans=torch.zeros_like(steps.humans))
+    no_op = places(layout, steps.states, steps.seats).no_op
+    kinds, kind = torch.unique(no_op, dim=0, return_inverse=True)
+    assert 1 < len(kinds) < len(steps.actions)
+    by_kind = model.action_log_probs(alike)
+    for number in range(len(kinds)):
+        torch.testing.assert_close(
+            by_kind[kind == number], by_kind[kind == number][:1].expand(int((kind == number).sum()), -1)
+        )
 
 
 def test_planning_anew_uses_nothing_of_the_old_values(people_2020: KitchenPeople, trained: KitchenModel) -> None:

@@ -58,6 +58,8 @@ def test_people_act_as_exact_plans_with_their_reward_do(
         history=1,
         identity=False,
         partner_hidden=[],
+        hesitation=False,
+        focus=False,
         planner="exact",
         made_up=1,
     ).eval()
