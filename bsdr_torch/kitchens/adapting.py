@@ -116,7 +116,8 @@ def log_probs(model: KitchenModel, evidence: Evidence, somebody: Person) -> Tens
     first = evidence.habit + somebody.habit if len(somebody.habit) else evidence.habit
     habit = model.habit.finish(Begun(first, evidence.log_attention, evidence.symmetry))
     future = evidence.futures[..., 0] + evidence.futures[..., 1:] @ somebody.plans
-    return choice_log_probs(model.hesitating(habit, future).focused(evidence.log_focus), evidence.no_op, future)
+    habit = model.hesitating(habit, evidence.no_op, future).focused(evidence.log_focus)
+    return choice_log_probs(habit, evidence.no_op, future)
 
 
 @torch.no_grad()

@@ -205,7 +205,7 @@ class KitchenModel(KitchenPredictor):
         """log P(action) at each decision by habit alone, as though all plans were as good, `[N, 6]`."""
         no_op = places(self.layout(batch.layout), batch.states, batch.seats).no_op
         future = torch.zeros_like(no_op, dtype=torch.float32)
-        return choice_log_probs(self.hesitating(self._habit(batch), future), no_op, future)
+        return choice_log_probs(self.hesitating(self._habit(batch), no_op, future), no_op, future)
 
     def predict_step(self, batch: Decisions, batch_idx: int = 0) -> Prediction:
         """Action probabilities, beta, focus and the planner's values; faster than `action_log_probs`, and the same."""
@@ -230,7 +230,7 @@ class KitchenModel(KitchenPredictor):
             values = self.engine(layout, at.states, view(layout, at.states, 0).features, people)
         at = Places(at.states, at.own[where], at.following[where], at.no_op[where])
         future = action_values(values, at, partner[where], self.discount, column)
-        habit = self.hesitating(self._habit(batch), future).focused(log_focus[where, 0])
+        habit = self.hesitating(self._habit(batch), at.no_op, future).focused(log_focus[where, 0])
         log_probs = choice_log_probs(habit, at.no_op, future)
         return Prediction(
             log_probs.exp(), beta[where, column], values[at.own, column], future, log_focus[where, 0].exp()
@@ -262,11 +262,11 @@ class KitchenModel(KitchenPredictor):
         log_focus: Tensor = phi @ self.theta_focus
         return log_focus.clamp(-MOST_LOG_ATTENTION, MOST_LOG_ATTENTION)
 
-    def hesitating(self, habit: Habit, future: Tensor) -> Habit:
+    def hesitating(self, habit: Habit, no_op: Tensor, future: Tensor) -> Habit:
         """The habit with the pause as plans move it."""
         if self.hesitation is None:
             return habit
-        return habit._replace(pause=habit.pause + self.hesitation(habit, future))
+        return habit._replace(pause=habit.pause + self.hesitation(habit, no_op, future))
 
     def partner_probabilities(self, seen: View) -> Tensor:
         """How likely somebody who sees this is to do each action, `[N, 6]`: the partner as everybody else sees them."""
@@ -372,7 +372,7 @@ class KitchenModel(KitchenPredictor):
         partner = self.partner_probabilities(ahead.partner).detach()
         future = action_values(values, ahead, partner, self.discount, column)
         habit, log_focus = self._habit(batch), self.log_focus(ahead.features[ahead.own])
-        moved = self.hesitating(habit, future)
+        moved = self.hesitating(habit, ahead.no_op, future)
         log_probs = choice_log_probs(moved.focused(log_focus), ahead.no_op, future)
         if not self.training:
             return _Choices(log_probs, habit, log_probs.new_zeros(0), log_probs.new_zeros(()))

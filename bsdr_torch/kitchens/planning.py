@@ -130,7 +130,8 @@ def backup(action_values: Tensor, no_op: Tensor, habit: PlannedHabit) -> Tensor:
 class Hesitation(nn.Module):
     """How plans move the pause: one may act sooner where much is to be gained, and later where one is undecided.
 
-    It sees habit, and of the kitchen nothing but plans, by what they are like: not which way they lead.
+    It sees habit, which knows which actions would change nothing, and of the kitchen nothing but plans, by what they are
+    like: not which way they lead.
     """
 
     def __init__(self, hidden: Sequence[int] = (32, 32)) -> None:
@@ -140,11 +141,12 @@ class Hesitation(nn.Module):
         nn.init.zeros_(last.weight)
         nn.init.zeros_(last.bias)
 
-    def forward(self, habit: Habit, action_values: Tensor) -> Tensor:
+    def forward(self, habit: Habit, no_op: Tensor, action_values: Tensor) -> Tensor:
         """What plans `[N, 6]` add to the logit of the pause, `[N]`."""
         gains = action_values - action_values[:, STAY, None]
-        logits = habit.log_base + habit.log_attention.exp()[:, None] * gains
-        choice, plan, by_habit = (_moves(of).log_softmax(1) for of in (logits, gains, habit.log_base))
+        base = torch.where(no_op, habit.log_base_no_op, habit.log_base)
+        logits = base + habit.log_attention.exp()[:, None] * gains
+        choice, plan, by_habit = (_moves(of).log_softmax(1) for of in (logits, gains, base))
         seen = [
             habit.pause,
             _moves(logits).logsumexp(1) - logits[:, STAY],

@@ -98,7 +98,7 @@ def test_plans_count_as_much_everywhere_unless_rationality_depends_on_the_state(
         model.theta_focus[-1] = 1.0
         assert found.action_values is not None
         no_op = places(layout, steps.states, steps.seats).no_op
-        habit = model.hesitating(model._habit(steps), found.action_values).focused(torch.tensor(1.0))
+        habit = model.hesitating(model._habit(steps), no_op, found.action_values).focused(torch.tensor(1.0))
         expected = choice_log_probs(habit, no_op, found.action_values)
         torch.testing.assert_close(model.action_log_probs(steps), expected, rtol=1e-4, atol=1e-4)
 

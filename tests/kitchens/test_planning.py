@@ -86,19 +86,20 @@ def hesitation() -> Hesitation:
 
 @torch.no_grad()
 def test_plans_do_not_move_the_pause_at_first() -> None:
-    habit, future = random_habit(20, 0.5), torch.randn(20, NUM_ACTIONS)
-    assert not bool(Hesitation()(habit, future).any())
-    assert float(hesitation()(habit, future).abs().min()) > 0
+    habit, future, no_op = random_habit(20, 0.5), torch.randn(20, NUM_ACTIONS), torch.rand(20, NUM_ACTIONS) < 0.3
+    assert not bool(Hesitation()(habit, no_op, future).any())
+    assert float(hesitation()(habit, no_op, future).abs().min()) > 0
 
 
 @torch.no_grad()
 def test_hesitation_knows_what_plans_are_like_but_not_which_way_they_lead() -> None:
-    habit, future = random_habit(20, 0.5), torch.randn(20, NUM_ACTIONS)
-    here = hesitation()(habit, future)
+    habit, future, no_op = random_habit(20, 0.5), torch.randn(20, NUM_ACTIONS), torch.rand(20, NUM_ACTIONS) < 0.3
+    here = hesitation()(habit, no_op, future)
     turn = [2, 3, 1, 0, STAY, INTERACT]
-    torch.testing.assert_close(hesitation()(habit._replace(log_base=habit.log_base[:, turn]), future[:, turn]), here)
-    torch.testing.assert_close(hesitation()(habit, future + 3), here)
-    assert float((hesitation()(habit, 2 * future) - here).abs().max()) > 0.01
+    turned = habit._replace(log_base=habit.log_base[:, turn], log_base_no_op=habit.log_base_no_op[:, turn])
+    torch.testing.assert_close(hesitation()(turned, no_op[:, turn], future[:, turn]), here)
+    torch.testing.assert_close(hesitation()(habit, no_op, future + 3), here)
+    assert float((hesitation()(habit, no_op, 2 * future) - here).abs().max()) > 0.01
 
 
 def test_hesitation_of_extreme_plans_is_finite_and_so_is_its_gradient() -> None:
@@ -106,7 +107,7 @@ def test_hesitation_of_extreme_plans_is_finite_and_so_is_its_gradient() -> None:
     for scale in (0.0, 1e4, 1e8):
         future = (scale * torch.randn(20, NUM_ACTIONS)).requires_grad_()
         habit = random_habit(20, 50.0)
-        habit = habit._replace(pause=habit.pause + hesitation()(habit, future))
+        habit = habit._replace(pause=habit.pause + hesitation()(habit, no_op, future))
         log_probs = choice_log_probs(habit, no_op, future)
         torch.testing.assert_close(log_probs.exp().sum(1), torch.ones(20))
         (gradient,) = torch.autograd.grad(log_probs[:, STAY].sum(), future)
