@@ -156,10 +156,9 @@ def contenders(quick: bool = False) -> dict[str, Contender]:
     under = {protocol: options | hasty for protocol, options in _PLANNERS.items()}
     for rationality in MODELS:
         planner = {"model": "KitchenModel", "rationality": rationality, "history": LONG_HISTORY, "identity": True}
+        if rationality == "bsdr":  # what beta that depends on person and state is worth by itself
+            add("bsdr-unfocused", planner | {"focus": False, "under": under}, replan=anew, version=4)
         add(rationality, planner | {"under": under}, replan=anew, version=4)
-    # What beta that depends on person and state is worth by itself.
-    unfocused = found["bsdr"].settings | {"focus": False}
-    add("bsdr-unfocused", unfocused, replan=anew, version=4)
     knows = ("bsdr", _get_to_know)
     add("bsdr-online", found["bsdr"].settings, _train_online, protocols=("human",), made_of=knows, version=4)
     # How much of what was learned elsewhere counts in a new kitchen, beside habit: by what one holds, or in all states.

@@ -39,6 +39,7 @@ _SUMMARY = {
     "`br`": ("br",),
     "`br_per_human`": ("br_per_human",),
     "`irleed`": ("irleed",),
+    "`bsdr` whose plans count alike in all states": ("bsdr-unfocused",),
     "`bsdr`": ("bsdr",),
     "`bsdr`, gets to know new people": ("bsdr-online",),
     "`bsdr`, weighed against habit, in all states alike": ("bsdr-weighed-evenly",),

@@ -130,7 +130,7 @@ def backup(action_values: Tensor, no_op: Tensor, habit: PlannedHabit) -> Tensor:
 class Hesitation(nn.Module):
     """How plans move the pause: one may act sooner where much is to be gained, and later where one is undecided.
 
-    It sees habit, which knows which actions would change nothing, and of the kitchen nothing but plans, by what they are
+    It sees habit, which knows what would change nothing, and of the kitchen nothing but plans, by what they are
     like: not which way they lead.
     """
 
