@@ -344,6 +344,12 @@ class KitchenModel(KitchenPredictor):
             last = self.current_epoch + 1 == self.trainer.max_epochs
             self._settle(self.hparams["settling"] // (1 if last else _LONGER_AT_LAST))
 
+    def finish(self) -> None:
+        """Settles the reward for as long as at the end of a training."""
+        if isinstance(self.engine, Neural):
+            self.train()
+            self._settle(self.hparams["settling"])
+
     def configure_optimizers(self) -> OptimizerLRSchedulerConfig:
         """AdamW, whose rate rises for a tenth of the training and then falls to nothing."""
         options = self.hparams

@@ -113,6 +113,9 @@ class KitchenPredictor(SavedModel):
         forgotten = torch.rand(batch.humans.shape, device=batch.humans.device) < share
         return batch._replace(humans=torch.where(forgotten, POPULATION, batch.humans))
 
+    def finish(self) -> None:
+        """Does what the last epoch of a training ends with, where the weights of an earlier one are kept."""
+
     def setup(self, stage: str) -> None:
         """Scores are by rollout, which the data numbers."""
         data = getattr(self.trainer, "datamodule", None)
@@ -185,7 +188,10 @@ def fit(
         trainer.fit(model, datamodule=data)
         if trainer.interrupted:  # Lightning may swallow Ctrl-C; half a training is not a result
             raise KeyboardInterrupt
-        model.load_state_dict(torch.load(best.best_model_path, weights_only=True)["state_dict"])
+        kept = torch.load(best.best_model_path, weights_only=True)
+        model.load_state_dict(kept["state_dict"])
+        if kept["epoch"] + 1 < max_epochs:
+            model.finish()
     return model.eval()
 
 

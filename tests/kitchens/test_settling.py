@@ -11,6 +11,7 @@ from bsdr_torch.kitchens import kitchen_model
 from bsdr_torch.kitchens.kitchen_model import KitchenModel
 from bsdr_torch.kitchens.outlook import outlook
 from bsdr_torch.kitchens.planning import backup, expected_values
+from bsdr_torch.kitchens.predicting import fit
 from bsdr_torch.kitchens.settling import ImpliedReward, implied_reward, implied_rewards, settle
 from bsdr_torch.rationality import POPULATION
 from tests.kitchens.conftest import SMALL, untrained
@@ -89,6 +90,24 @@ def test_the_reward_settles_after_each_epoch_and_longest_after_the_last(
     # The prior counts once for all decisions, as in the loss of training, whose residuals have the weight `tie` twice.
     decisions = sum(len(steps.actions) for steps in people_2020.steps("train").values())
     assert taken[0][1] == pytest.approx(1 / (2 * 0.2 * decisions))
+
+
+@pytest.mark.parametrize(("best", "expected"), [("last", [6, 6, 60]), ("first", [6, 6, 60, 60])])
+def test_the_reward_settles_for_long_on_the_weights_that_are_kept(
+    people_2020: KitchenPeople, monkeypatch: pytest.MonkeyPatch, best: str, expected: list[int]
+) -> None:
+    taken: list[int] = []
+    monkeypatch.setattr(kitchen_model, "settle", lambda model, implied, steps, rate, weight: taken.append(steps))
+    sign = 1 if best == "first" else -1
+    monkeypatch.setattr(
+        KitchenModel,
+        "on_validation_epoch_end",
+        lambda model: model.log("validation/cross_entropy", sign * float(model.current_epoch)),
+    )
+    options = {**SMALL, "settling": 60}
+    model = KitchenModel(people_2020.specs, people_2020.humans, people_2020.named, **options)  # type: ignore[arg-type]
+    fit(model, people_2020, max_epochs=3)
+    assert taken == expected
 
 
 @torch.no_grad()
