@@ -137,6 +137,9 @@ class Rationality(nn.Module):
         self.raw_theta_beta = nn.Parameter(torch.full((rows, width), start))
         self.raw_theta_R = nn.Parameter(torch.full((reward_width,), 1.0 / math.sqrt(reward_width)))
         self.raw_offset = nn.Parameter(torch.zeros(num_humans, reward_width)) if self.varies.cost_by_human else None
+        # Of others nothing is learned, and they are not to be free to stand for what is learned of these.
+        self.register_buffer("known", torch.ones(num_humans, dtype=torch.bool))
+        self.known: Tensor
         # theta_beta [F_beta] of somebody never seen, if more is known of them than of the population.
         self.newcomer: Tensor | None = None
 
@@ -157,7 +160,13 @@ class Rationality(nn.Module):
         """What each person adds to theta_R, `[N, F_R]`; None but for `irleed`."""
         if self.raw_offset is None:
             return None
-        return self._sign() * (self.raw_offset - self.raw_offset.mean(0))
+        mean = self.raw_offset[self.known].mean(0)
+        return self._sign() * torch.where(self.known[:, None], self.raw_offset - mean, 0.0)
+
+    @property
+    def population(self) -> Tensor:
+        """theta_beta of somebody never seen, `[F_beta or 1]`: the mean of those who are known."""
+        return self._learned().mean(0)
 
     def cost(self, phi_R: Tensor) -> Tensor:
         """c(s), shared by all people, `[S]`."""
@@ -168,11 +177,11 @@ class Rationality(nn.Module):
         if not self.varies.by_state:
             phi_beta = phi_beta.new_ones(phi_beta.shape[0], 1)
         theta = self.theta_beta
-        newcomer = theta.mean(0) if self.newcomer is None else self.newcomer
-        people = torch.cat([theta.expand(self.num_humans, -1), newcomer[None]])[humans]
-        beta: Tensor = self.link(phi_beta @ people.T)
+        newcomer = self.population if self.newcomer is None else self.newcomer
+        everybody = torch.where(self.known[:, None], theta, self.population)
+        beta: Tensor = self.link(phi_beta @ torch.cat([everybody, newcomer[None]])[humans].T)
         if self.gauge == "mean_one":
-            beta = beta / self.link(phi_beta @ theta.T).mean(1, keepdim=True)
+            beta = beta / self.link(phi_beta @ self._learned().T).mean(1, keepdim=True)
         return beta
 
     def reward(self, phi_R: Tensor, phi_beta: Tensor, humans: Tensor) -> Tensor:
@@ -182,6 +191,10 @@ class Rationality(nn.Module):
         if offset is not None:
             cost = cost + phi_R @ torch.cat([offset, torch.zeros_like(offset[:1])])[humans].T
         return -self.beta(phi_beta, humans) * cost
+
+    def _learned(self) -> Tensor:
+        """theta_beta of those who are known, or the one that is everybody's."""
+        return self.theta_beta[self.known] if self.varies.by_human else self.theta_beta
 
     def _sign(self) -> Tensor:
         """-1 where the identity link left both factors negative, else 1; without effect on their product."""

@@ -136,3 +136,22 @@ def test_gradients_reach_every_parameter() -> None:
         model.reward(PHI_R, PHI_BETA, EVERYONE).square().sum().backward()
         gradients: list[Tensor | None] = [parameter.grad for parameter in model.parameters()]
         assert all(g is not None and bool((g != 0).any()) for g in gradients)
+
+
+def test_people_who_are_not_known_are_as_the_population_is_and_stand_for_nobody() -> None:
+    torch.manual_seed(0)
+    for kind in ("br_per_human", "irleed", "bsdr"):
+        model = Rationality(kind, 4, 3, 2, "exp", "mean_one")
+        for parameter in model.parameters():
+            torch.nn.init.normal_(parameter)
+        model.known.copy_(torch.tensor([True, False, True, True]))
+        phi_R, phi_beta = torch.randn(6, 3), torch.randn(6, 2)
+        everybody = torch.arange(4)
+        beta = model.beta(phi_beta, everybody)
+        torch.testing.assert_close(beta[:, model.known].mean(1), torch.ones(6))
+        torch.testing.assert_close(beta[:, 1:2], model.beta(phi_beta, torch.tensor([POPULATION])))
+        model.reward(phi_R, phi_beta, everybody).square().sum().backward()
+        for parameter in (model.raw_theta_beta, model.raw_offset):
+            if parameter is not None and parameter.grad is not None:
+                assert not bool(parameter.grad[1].any())
+                assert bool(parameter.grad[0].any())

@@ -125,7 +125,8 @@ def person(model: KitchenModel, human: int | None) -> Person:
     """Somebody the model knows, by number, or for None somebody it never saw."""
     theta, plans, habit = _everybody(model)
     if human is None:
-        return Person(theta.mean(0), torch.zeros_like(plans[0]), torch.zeros_like(habit[0]))
+        population = model.rationality.population if theta.shape[1] else theta[0]
+        return Person(population, torch.zeros_like(plans[0]), torch.zeros_like(habit[0]))
     return Person(theta[human], plans[human], habit[human])
 
 

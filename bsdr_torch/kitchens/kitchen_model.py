@@ -307,6 +307,12 @@ class KitchenModel(KitchenPredictor):
             log_prior = log_prior + priors.gaussian(model.offset, options["offset_scale"])
         return log_prior
 
+    def setup(self, stage: str) -> None:
+        """Whoever is not in the training part is as the population is."""
+        super().setup(stage)
+        if stage == "fit":
+            self.rationality.known.copy_(torch.tensor([human in self.trained_on for human in self.humans]))
+
     def training_step(self, batch: Decisions, batch_idx: int) -> Tensor:
         """The MAP loss per decision, the Bellman residual, and the cross-entropy of the partner's network."""
         layout = self.layout(batch.layout)
