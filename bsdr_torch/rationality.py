@@ -95,6 +95,9 @@ class Rationality(nn.Module):
 
     `humans` arguments are indices `[B]` of people; `POPULATION` stands for somebody never seen.
 
+    Attributes:
+        known: `[N]` bool, who is learned from; others are as the population is, and nothing depends on their parameters.
+
     Example:
         >>> model = Rationality("bsdr", num_humans=3, reward_width=2, rationality_width=2)
         >>> phi = torch.eye(2)
@@ -137,7 +140,6 @@ class Rationality(nn.Module):
         self.raw_theta_beta = nn.Parameter(torch.full((rows, width), start))
         self.raw_theta_R = nn.Parameter(torch.full((reward_width,), 1.0 / math.sqrt(reward_width)))
         self.raw_offset = nn.Parameter(torch.zeros(num_humans, reward_width)) if self.varies.cost_by_human else None
-        # Of others nothing is learned, and they are not to be free to stand for what is learned of these.
         self.register_buffer("known", torch.ones(num_humans, dtype=torch.bool))
         self.known: Tensor
         # theta_beta [F_beta] of somebody never seen, if more is known of them than of the population.
