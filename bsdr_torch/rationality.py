@@ -96,7 +96,7 @@ class Rationality(nn.Module):
     `humans` arguments are indices `[B]` of people; `POPULATION` stands for somebody never seen.
 
     Attributes:
-        known: `[N]` bool, who is learned from; others are as the population is, and nothing depends on their parameters.
+        known: `[N]` bool, who is learned from; others are as the population is, and their parameters do nothing.
 
     Example:
         >>> model = Rationality("bsdr", num_humans=3, reward_width=2, rationality_width=2)
