@@ -129,7 +129,8 @@ def test_without_history_habit_is_that_of_everybodys_mean(predictor: PredictorIn
     state = start_states(model.layout(KITCHEN))
     found = predictor.predict(KITCHEN, state, seats=0).probabilities[0]
     model.planned_pause.fill_(0.999)
-    assert predictor.predict(KITCHEN, state, seats=0).probabilities[0, 4] > 0.99 > found[4]  # plans move it a little
+    model.hesitation = None  # by which plans move the pause
+    assert predictor.predict(KITCHEN, state, seats=0).probabilities[0, 4] >= 0.999 > found[4]
 
 
 def test_many_states_are_predicted_in_pieces(predictor: PredictorInKitchens, monkeypatch: pytest.MonkeyPatch) -> None:
