@@ -13,7 +13,7 @@ import torch
 
 from bsdr_torch.errors import InputError
 
-CHECKPOINT_FORMAT = 3
+CHECKPOINT_FORMAT = 4
 # The classes that a checkpoint may name, and where they are.
 _CLASSES = {
     "HumanModel": "bsdr_torch.human_model",

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from bsdr_torch.data.decisions import UNRECORDED
+from bsdr_torch.kitchens.choosing import choice_log_probs
 from bsdr_torch.kitchens.habit import Habit
-from bsdr_torch.kitchens.planning import choice_log_probs
 from bsdr_torch.worlds.overcooked import INTERACT, NUM_ACTIONS, STAY
 
 

@@ -16,11 +16,12 @@ from torch import Tensor, nn
 
 from bsdr_torch.data.decisions import Decisions
 from bsdr_torch.errors import InputError
+from bsdr_torch.kitchens.choosing import choice_log_probs
 from bsdr_torch.kitchens.habit import Begun
 from bsdr_torch.kitchens.kitchen_model import KitchenModel
 from bsdr_torch.kitchens.newcomers import fit_newcomer
 from bsdr_torch.kitchens.outlook import outlook
-from bsdr_torch.kitchens.planning import action_values, choice_log_probs
+from bsdr_torch.kitchens.planning import action_values
 
 
 class Person(NamedTuple):
@@ -76,7 +77,7 @@ def gather_evidence(model: KitchenModel, steps: Decisions) -> Evidence:
     unknown = torch.full_like(steps.humans, -1)
     kitchen = torch.full_like(unknown, model.number(steps.layout))
     begun = model.habit.begin(model.past(steps, model.habit.history), unknown, kitchen)
-    log_focus = model.log_focus(ahead.features[ahead.own])
+    log_focus = model.rule.log_focus(ahead.features[ahead.own])
     return Evidence(steps.actions, ahead.no_op, futures, log_focus, *begun)
 
 
@@ -116,7 +117,7 @@ def log_probs(model: KitchenModel, evidence: Evidence, somebody: Person) -> Tens
     first = evidence.habit + somebody.habit if len(somebody.habit) else evidence.habit
     habit = model.habit.finish(Begun(first, evidence.log_attention, evidence.symmetry))
     future = evidence.futures[..., 0] + evidence.futures[..., 1:] @ somebody.plans
-    habit = model.hesitating(habit, evidence.no_op, future).focused(evidence.log_focus)
+    habit = model.rule(habit, evidence.log_focus, evidence.no_op, future)
     return choice_log_probs(habit, evidence.no_op, future)
 
 

@@ -25,17 +25,13 @@ class Habit(NamedTuple):
         log_base: `[N, 6]` log b(a|h) up to a constant, for actions that do something.
         log_base_no_op: `[N, 6]`, for actions that change nothing.
         pause: `[N]`, the logit of the probability of a pause.
-        log_attention: `[N]`, the logarithm of how much plans count now beside habit; with the focus, if `focused`.
+        log_attention: `[N]`, the logarithm of how much plans count now beside habit.
     """
 
     log_base: Tensor
     log_base_no_op: Tensor
     pause: Tensor
     log_attention: Tensor
-
-    def focused(self, log_focus: Tensor) -> Habit:
-        """The same where plans count more or less: `log_focus [N]` is added to the attention."""
-        return self._replace(log_attention=self.log_attention + log_focus)
 
 
 class Begun(NamedTuple):

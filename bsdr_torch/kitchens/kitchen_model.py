@@ -13,9 +13,11 @@ from torch.nn.functional import nll_loss
 
 from bsdr_torch import priors
 from bsdr_torch.data.decisions import Decisions
-from bsdr_torch.features import FixedFeatures, MLPFeatures
+from bsdr_torch.features import MLPFeatures
+from bsdr_torch.kitchens.choosing import ChoiceRule, choice_log_probs
+from bsdr_torch.kitchens.cost_features import RewardKind, cost_features
 from bsdr_torch.kitchens.engines import Engine, Exact, Neural
-from bsdr_torch.kitchens.habit import MOST_LOG_ATTENTION, Habit, HabitNetwork
+from bsdr_torch.kitchens.habit import Habit, HabitNetwork
 from bsdr_torch.kitchens.made_up import made_up_kitchen, made_up_states
 from bsdr_torch.kitchens.networks import multilayer_perceptron
 from bsdr_torch.kitchens.outlook import (
@@ -31,19 +33,11 @@ from bsdr_torch.kitchens.outlook import (
     turned_back,
     view,
 )
-from bsdr_torch.kitchens.planning import (
-    Hesitation,
-    PlannedHabit,
-    ValueNetwork,
-    action_values,
-    backup,
-    choice_log_probs,
-)
+from bsdr_torch.kitchens.planning import PlannedHabit, ValueNetwork, action_values, backup
 from bsdr_torch.kitchens.predicting import KitchenPredictor, Prediction
 from bsdr_torch.kitchens.settling import implied_rewards, settle
 from bsdr_torch.rationality import MODELS, Rationality, RationalityKind
 from bsdr_torch.worlds.overcooked import (
-    FEATURE_GROUPS,
     NUM_ACTIONS,
     STAY,
     Layout,
@@ -52,16 +46,6 @@ from bsdr_torch.worlds.overcooked import (
     unique_states,
 )
 
-RewardKind = Literal["events", "places", "distances", "learned"]
-
-# The ladder of reward features: each rung has those below it.
-_EVENTS = ("hand", "interact", "partner_hand", "partner_interact", "pot", "lying")
-_PLACES = (*_EVENTS, "facing", "stance", "partner_looks", "reach", "partner_reach")
-_REWARD_GROUPS: dict[str, tuple[str, ...]] = {
-    "events": _EVENTS,
-    "places": _PLACES,
-    "distances": tuple(FEATURE_GROUPS),
-}
 _SITUATIONS_EACH = 512  # in a made-up kitchen
 _SETTLING_DRAWS = 60
 _LONGER_AT_LAST = 10  # the reward settles at the end of each epoch, and the longer at the end of the training
@@ -161,14 +145,7 @@ class KitchenModel(KitchenPredictor):
         people = len(self.humans)
         self.habit = HabitNetwork(history, people * identity, len(self.named), habit_hidden, habit_dropout)
         self.partner = multilayer_perceptron(NUM_FEATURES, partner_hidden, NUM_ACTIONS, dropout)
-        self.phi_R: FixedFeatures | MLPFeatures
-        if reward == "learned":
-            self.phi_R = MLPFeatures((NUM_FEATURES,), width, hidden[0])
-            self._reward_features = None
-        else:
-            groups = [FEATURE_GROUPS[group] for group in _REWARD_GROUPS[reward]]
-            self._reward_features = [place for group in groups for place in range(group.start, group.stop)]
-            self.phi_R = FixedFeatures(len(self._reward_features) + 1)
+        self.phi_R = cost_features(reward, width, hidden[0])
         self.phi_beta = MLPFeatures((NUM_FEATURES,), beta_width, 64)
         self.rationality = Rationality(rationality, people, self.phi_R.width, beta_width, "exp", "mean_one")
         nn.init.zeros_(self.rationality.raw_theta_R)
@@ -190,11 +167,7 @@ class KitchenModel(KitchenPredictor):
         self.register_buffer("planned_pause", torch.tensor(0.3))
         self.planned_log_base: Tensor
         self.planned_pause: Tensor
-        self.hesitation = Hesitation() if hesitation else None
-        self.phi_focus: MLPFeatures | None = None
-        if focus and MODELS[rationality].by_state:
-            self.phi_focus = MLPFeatures((NUM_FEATURES,), beta_width, 64)
-            self.theta_focus = nn.Parameter(torch.zeros(beta_width))
+        self.rule = ChoiceRule(hesitation, beta_width if focus and MODELS[rationality].by_state else 0)
 
     def action_log_probs(self, batch: Decisions) -> Tensor:
         """log P(action) at each decision, `[N, 6]`."""
@@ -205,7 +178,8 @@ class KitchenModel(KitchenPredictor):
         """log P(action) at each decision by habit alone, as though all plans were as good, `[N, 6]`."""
         no_op = places(self.layout(batch.layout), batch.states, batch.seats).no_op
         future = torch.zeros_like(no_op, dtype=torch.float32)
-        return choice_log_probs(self.hesitating(self._habit(batch), no_op, future), no_op, future)
+        habit = self.rule(self._habit(batch), future.new_zeros(()), no_op, future)
+        return choice_log_probs(habit, no_op, future)
 
     def predict_step(self, batch: Decisions, batch_idx: int = 0) -> Prediction:
         """Action probabilities, beta, focus and the planner's values; faster than `action_log_probs`, and the same."""
@@ -220,7 +194,7 @@ class KitchenModel(KitchenPredictor):
 
         def rationality(states: Tensor, seats: Tensor) -> Tensor:
             features = view(layout, states, seats).features
-            return torch.cat([self.beta(features, people), self.log_focus(features)[:, None]], 1)
+            return torch.cat([self.beta(features, people), self.rule.log_focus(features)[:, None]], 1)
 
         beta, log_focus = torch.split(_in_pieces(rationality, states, seats), [len(people), 1], 1)
         if isinstance(self.engine, Neural):
@@ -230,11 +204,10 @@ class KitchenModel(KitchenPredictor):
             values = self.engine(layout, at.states, view(layout, at.states, 0).features, people)
         at = Places(at.states, at.own[where], at.following[where], at.no_op[where])
         future = action_values(values, at, partner[where], self.discount, column)
-        habit = self.hesitating(self._habit(batch), at.no_op, future).focused(log_focus[where, 0])
+        log_focus = log_focus[where, 0]
+        habit = self.rule(self._habit(batch), log_focus, at.no_op, future)
         log_probs = choice_log_probs(habit, at.no_op, future)
-        return Prediction(
-            log_probs.exp(), beta[where, column], values[at.own, column], future, log_focus[where, 0].exp()
-        )
+        return Prediction(log_probs.exp(), beta[where, column], values[at.own, column], future, log_focus.exp())
 
     def reward(self, features: Tensor, people: Tensor) -> Tensor:
         """r_i(s) of `people [B]` in states with `features [N, F]`, `[N, B]`."""
@@ -250,23 +223,6 @@ class KitchenModel(KitchenPredictor):
         """beta_i(s) of `people [B]` in states with `features [N, F]`, `[N, B]`; the mean over all people is 1."""
         both = [self.rationality.beta(self.phi_beta(seen), people) for seen in (features, mirrored(features))]
         return (both[0] + both[1]) / 2
-
-    def log_focus(self, features: Tensor) -> Tensor:
-        """log lambda(s), how much plans count in states with `features [N, F]`, `[N]`: of everybody alike."""
-        if self.phi_focus is None:
-            return features.new_zeros(len(features))
-        if self.training:
-            phi = self.phi_focus(mirrored(features) if torch.rand(()) < 0.5 else features)
-        else:
-            phi = (self.phi_focus(features) + self.phi_focus(mirrored(features))) / 2
-        log_focus: Tensor = phi @ self.theta_focus
-        return log_focus.clamp(-MOST_LOG_ATTENTION, MOST_LOG_ATTENTION)
-
-    def hesitating(self, habit: Habit, no_op: Tensor, future: Tensor) -> Habit:
-        """The habit with the pause as plans move it."""
-        if self.hesitation is None:
-            return habit
-        return habit._replace(pause=habit.pause + self.hesitation(habit, no_op, future))
 
     def partner_probabilities(self, seen: View) -> Tensor:
         """How likely somebody who sees this is to do each action, `[N, 6]`: the partner as everybody else sees them."""
@@ -383,9 +339,9 @@ class KitchenModel(KitchenPredictor):
         values = self.engine(self.layout(batch.layout), ahead.states, ahead.features, people)
         partner = self.partner_probabilities(ahead.partner).detach()
         future = action_values(values, ahead, partner, self.discount, column)
-        habit, log_focus = self._habit(batch), self.log_focus(ahead.features[ahead.own])
-        moved = self.hesitating(habit, ahead.no_op, future)
-        log_probs = choice_log_probs(moved.focused(log_focus), ahead.no_op, future)
+        habit, log_focus = self._habit(batch), self.rule.log_focus(ahead.features[ahead.own])
+        moved = self.rule(habit, log_focus, ahead.no_op, future)
+        log_probs = choice_log_probs(moved, ahead.no_op, future)
         if not self.training:
             return _Choices(log_probs, habit, log_probs.new_zeros(0), log_probs.new_zeros(()))
         if isinstance(self.engine, Neural):
@@ -444,14 +400,7 @@ class KitchenModel(KitchenPredictor):
         self.planned_pause.lerp_(habit.pause.sigmoid().mean().to(self.planned_pause), 1 - _HABIT_MEMORY)
 
     def _reward(self, features: Tensor, people: Tensor) -> Tensor:
-        return self.rationality.reward(self._cost_features(features), self.phi_beta(features), people)
-
-    def _cost_features(self, features: Tensor) -> Tensor:
-        if self._reward_features is not None:
-            features = features[:, self._reward_features]
-            features = torch.cat([features, torch.ones_like(features[:, :1])], 1)
-        phi_R: Tensor = self.phi_R(features)
-        return phi_R
+        return self.rationality.reward(self.phi_R(features), self.phi_beta(features), people)
 
     def _log_all(self, values: dict[str, Tensor], size: int) -> None:
         logged = {f"train/{name}": value.detach() for name, value in values.items()}

@@ -142,7 +142,7 @@ class PlannerMonitor(lightning.Callback):
             missed_beyond.append(pl_module.residual(outlook(layout, beyond, some.seats), people, column))
             features = view(layout, some.states, some.seats).features
             beta.append(pl_module.beta(features, everybody))
-            focus.append(pl_module.log_focus(features))
+            focus.append(pl_module.rule.log_focus(features))
             games = data.kitchens[name]
             first = games.states[games.first].to(pl_module.device)
             begins = [view(layout, first, seat).features for seat in (0, 1)]

@@ -78,17 +78,17 @@ def reward_figure(model: KitchenModel, layout: Layout, situations: Tensor) -> Fi
     """
     nobody = torch.tensor([POPULATION], device=situations.device)
     rows: dict[str, list[Tensor]] = {"reward r": [], "value V": []}
-    if model.phi_focus is not None:
+    if model.rule.phi_focus is not None:
         rows["focus log λ"] = []
     for thing in hands(layout).values():
         found = scenes(layout, situations, thing)
         features = view(layout, found.states, 0).features
         rows["reward r"].append(found.mean(model.reward(features, nobody)[:, 0]).cpu())
         rows["value V"].append(found.mean(model.values(features, nobody)[:, 0]).cpu())
-        if model.phi_focus is not None:
-            rows["focus log λ"].append(found.mean(model.log_focus(features)).cpu())
+        if model.rule.phi_focus is not None:
+            rows["focus log λ"].append(found.mean(model.rule.log_focus(features)).cpu())
     figure = _panels(layout, len(rows), len(hands(layout)))
-    also = "" if model.phi_focus is None else " and how much plans count"
+    also = "" if model.rule.phi_focus is None else " and how much plans count"
     figure.suptitle(f"{layout.name}: what people want (nats){also}, by what they hold; triangles are where one looks")
     axes = np.array(figure.axes).reshape(len(rows), -1)
     for line, (quantity, maps) in zip(axes, rows.items(), strict=True):

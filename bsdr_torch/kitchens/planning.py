@@ -2,12 +2,8 @@
 
     Q_i(s, a) = gamma E_b V_i(s'(a, b))                                        b: the partner's action
     V_i(s)    = r_i(s) + rho Q_i(s, STAY) + (1 - rho) log sum_a b(a) exp Q_i(s, a)
-    P_i(a|s, h) = rho 1[a = STAY] + (1 - rho) softmax_a( log b_i(a|h) + kappa(h) lambda(s) Q_i(s, a) )
 
-Plans are made with the habit of everybody's mean, `PlannedHabit`, and with kappa = lambda = 1. What a person does next
-depends on their habit b and on how much plans count: kappa after the actions just taken, and lambda in this state, if
-rationality depends on the state; both are everybody's. The pause rho_i(h, Q) is a habit that plans may move, see
-`Hesitation`.
+Plans are made with the habit of everybody's mean, `PlannedHabit`. What a person then does is in `choosing`.
 """
 
 from __future__ import annotations
@@ -17,14 +13,11 @@ from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import linear, logsigmoid
+from torch.nn.functional import linear
 
-from bsdr_torch.kitchens.habit import Habit
 from bsdr_torch.kitchens.networks import multilayer_perceptron
 from bsdr_torch.kitchens.outlook import NUM_FEATURES, Outlook, Places, mirrored, mirrored_pairs
-from bsdr_torch.worlds.overcooked import INTERACT, NUM_ACTIONS, STAY
-
-_MOST_SEEN = 6.0  # of anything that hesitation sees: beyond, a difference makes none
+from bsdr_torch.worlds.overcooked import STAY
 
 
 class PlannedHabit(NamedTuple):
@@ -125,54 +118,3 @@ def backup(action_values: Tensor, no_op: Tensor, habit: PlannedHabit) -> Tensor:
         base = base[..., None]
     planned = (base + action_values).logsumexp(1)
     return habit.pause * action_values[:, STAY] + (1 - habit.pause) * planned
-
-
-class Hesitation(nn.Module):
-    """How plans move the pause: one may act sooner where much is to be gained, and later where one is undecided.
-
-    It sees habit, which knows what would change nothing, and of the kitchen nothing but plans, by what they are
-    like: not which way they lead.
-    """
-
-    def __init__(self, hidden: Sequence[int] = (32, 32)) -> None:
-        super().__init__()
-        self.network = multilayer_perceptron(9, hidden, 1, 0.0)
-        last = cast(nn.Linear, self.network[-1])
-        nn.init.zeros_(last.weight)
-        nn.init.zeros_(last.bias)
-
-    def forward(self, habit: Habit, no_op: Tensor, action_values: Tensor) -> Tensor:
-        """What plans `[N, 6]` add to the logit of the pause, `[N]`."""
-        gains = action_values - action_values[:, STAY, None]
-        base = torch.where(no_op, habit.log_base_no_op, habit.log_base)
-        logits = base + habit.log_attention.exp()[:, None] * gains
-        choice, plan, by_habit = (_moves(of).log_softmax(1) for of in (logits, gains, base))
-        seen = [
-            habit.pause,
-            _moves(logits).logsumexp(1) - logits[:, STAY],
-            *(-(which.exp() * which).sum(1) for which in (choice, plan)),
-            *(which[:, -1] for which in (choice, plan)),  # INTERACT
-            (plan.exp() * by_habit).sum(1),
-            gains.amax(1),
-            gains[:, INTERACT],
-        ]
-        added: Tensor = self.network(torch.stack([each.clamp(-_MOST_SEEN, _MOST_SEEN) for each in seen], 1))
-        return added.squeeze(1)
-
-
-def choice_log_probs(habit: Habit, no_op: Tensor, action_values: Tensor) -> Tensor:
-    """log P(a|s, h), `[N, 6]`, of habit and plans."""
-    # Under mixed precision too, probabilities are to sum to 1.
-    dtype = torch.promote_types(action_values.dtype, torch.float32)
-    planned = habit.log_attention.exp()[:, None] * action_values
-    logits = (torch.where(no_op, habit.log_base_no_op, habit.log_base) + planned).to(dtype)
-    pause = habit.pause.to(dtype)
-    deliberate = logits.log_softmax(1) + logsigmoid(-pause)[:, None]
-    stays = torch.logaddexp(deliberate[:, STAY], logsigmoid(pause))
-    is_stay = torch.arange(NUM_ACTIONS, device=logits.device) == STAY
-    return torch.where(is_stay, stays[:, None], deliberate)
-
-
-def _moves(of_actions: Tensor) -> Tensor:
-    """`[N, 6] -> [N, 5]`, without STAY."""
-    return torch.cat([of_actions[:, :STAY], of_actions[:, STAY + 1 :]], 1)

@@ -53,10 +53,10 @@ def untrained(layout: Layout, humans: int = 3, seed: int = 0, **settings: object
             parameter.normal_(std=0.5)
         model.rationality.raw_theta_R *= 2
         model.planned_log_base.normal_(std=0.3)
-        if model.phi_focus is not None:
-            model.theta_focus.normal_(std=0.5)
-        if model.hesitation is not None:
-            model.hesitation.network[-1].weight.normal_(std=0.3)  # type: ignore[operator, union-attr]  # torch's
+        if model.rule.phi_focus is not None:
+            model.rule.theta_focus.normal_(std=0.5)
+        if model.rule.hesitation is not None:
+            model.rule.hesitation.network[-1].weight.normal_(std=0.3)  # type: ignore[operator, union-attr]  # torch's
     return model.eval()
 
 

@@ -9,11 +9,11 @@ import torch
 from bsdr_torch.data.decisions import Decisions
 from bsdr_torch.data.kitchen_people import KitchenPeople
 from bsdr_torch.errors import InputError
+from bsdr_torch.kitchens.choosing import choice_log_probs
 from bsdr_torch.kitchens.engines import Lookahead
 from bsdr_torch.kitchens.habit import turn_history
 from bsdr_torch.kitchens.kitchen_model import KitchenModel
 from bsdr_torch.kitchens.outlook import places
-from bsdr_torch.kitchens.planning import choice_log_probs
 from bsdr_torch.kitchens.predicting import fit
 from bsdr_torch.kitchens.replanning import Situations, imagine, plan_anew, replan
 from bsdr_torch.rationality import POPULATION
@@ -92,13 +92,13 @@ def test_plans_count_as_much_everywhere_unless_rationality_depends_on_the_state(
     assert found.focus is not None
     assert (float(found.focus.std()) > 0.01) == (rationality == "bsdr")
     if rationality == "bsdr":
-        assert untrained(layout, focus=False).phi_focus is None
+        assert untrained(layout, focus=False).rule.phi_focus is None
         # With plans that count e times as much everywhere, people choose as if all that is to be gained were more.
-        model.theta_focus.zero_()
-        model.theta_focus[-1] = 1.0
+        model.rule.theta_focus.zero_()
+        model.rule.theta_focus[-1] = 1.0
         assert found.action_values is not None
         no_op = places(layout, steps.states, steps.seats).no_op
-        habit = model.hesitating(model._habit(steps), no_op, found.action_values).focused(torch.tensor(1.0))
+        habit = model.rule(model._habit(steps), torch.tensor(1.0), no_op, found.action_values)
         expected = choice_log_probs(habit, no_op, found.action_values)
         torch.testing.assert_close(model.action_log_probs(steps), expected, rtol=1e-4, atol=1e-4)
 

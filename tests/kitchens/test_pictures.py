@@ -33,7 +33,7 @@ def model(data: KitchenPeople) -> KitchenModel:
         data.specs, data.humans, data.named, hidden=[16], habit_hidden=[16], partner_hidden=[16], settling=40
     )
     with torch.no_grad():
-        for theta in (model.rationality.raw_theta_beta, model.rationality.raw_theta_R, model.theta_focus):
+        for theta in (model.rationality.raw_theta_beta, model.rationality.raw_theta_R, model.rule.theta_focus):
             theta.normal_()
     return model.eval()
 

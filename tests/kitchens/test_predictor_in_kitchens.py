@@ -99,7 +99,7 @@ def test_beta_and_values_are_those_of_the_model(predictor: PredictorInKitchens, 
         torch.testing.assert_close(of, whole.gather(1, steps.humans[:, None]).squeeze(1))
     assert found.action_values is not None
     assert found.action_values.shape == (7, 6)
-    torch.testing.assert_close(found.focus, model.log_focus(features).exp())
+    torch.testing.assert_close(found.focus, model.rule.log_focus(features).exp())
 
 
 def test_whoever_is_given_once_is_meant_for_all_states(predictor: PredictorInKitchens) -> None:
@@ -129,7 +129,7 @@ def test_without_history_habit_is_that_of_everybodys_mean(predictor: PredictorIn
     state = start_states(model.layout(KITCHEN))
     found = predictor.predict(KITCHEN, state, seats=0).probabilities[0]
     model.planned_pause.fill_(0.999)
-    model.hesitation = None  # by which plans move the pause
+    model.rule.hesitation = None  # by which plans move the pause
     assert predictor.predict(KITCHEN, state, seats=0).probabilities[0, 4] >= 0.999 > found[4]
 
 
