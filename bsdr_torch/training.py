@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import torch
-from lightning import LightningDataModule
+from lightning import LightningDataModule, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 from lightning.pytorch.loggers import TensorBoardLogger
@@ -22,6 +22,7 @@ from bsdr_torch.baselines.cloning import Cloning
 from bsdr_torch.baselines.frequencies import ActionFrequencies, uniform
 from bsdr_torch.baselines.ileed import ILEED
 from bsdr_torch.baselines.self_play import SelfPlay, SelfTaught
+from bsdr_torch.data.arrow_files import write_files
 from bsdr_torch.data.grid_people import RolloutData, StepBatch
 from bsdr_torch.data.kitchen_people import KitchenPeople
 from bsdr_torch.errors import InputError
@@ -88,11 +89,15 @@ class TrainingCLI(LightningCLI):
     def after_fit(self) -> None:
         """Scores the best checkpoint on the test rollouts and says where everything is."""
         trainer, callback = self.trainer, self.trainer.checkpoint_callback
-        if not isinstance(callback, ModelCheckpoint) or not trainer.is_global_zero:
+        if not isinstance(callback, ModelCheckpoint):
             return
         # After a resume the best checkpoint may lie in the folder of the first run, which may be gone.
         kept = [path for path in (callback.best_model_path, callback.last_model_path) if path and Path(path).is_file()]
         if not kept:
+            return
+        if callback.dirpath and Path(kept[0]).is_relative_to(callback.dirpath):  # other runs stay as they are
+            finish_kept(trainer, Path(kept[0]))
+        if not trainer.is_global_zero:
             return
         model = read_model(kept[0])
         if isinstance(self.datamodule, KitchenPeople):
@@ -125,6 +130,21 @@ class TrainingCLI(LightningCLI):
             self.trainer.logger.save()
         found = kitchen_table(scores)
         return f"{found}\n\n{earnings(model)}" if isinstance(model, SelfTaught) else found
+
+
+def finish_kept(trainer: Trainer, path: Path) -> None:
+    """Does with the weights in a checkpoint what the last epoch ends with, if they are of an earlier one.
+
+    All processes of a training take part, and the first writes the file anew.
+    """
+    model, kept = read_model(path), torch.load(path, map_location="cpu", weights_only=True)
+    if not isinstance(model, KitchenPredictor) or kept["epoch"] + 1 == trainer.max_epochs:
+        return
+    model.trainer = trainer
+    model.to(trainer.strategy.root_device).finish()
+    if trainer.is_global_zero:
+        kept["state_dict"] = model.cpu().state_dict()
+        write_files({path: partial(torch.save, kept)})
 
 
 def _from_data(data: LightningDataModule, name: str) -> list[Any]:

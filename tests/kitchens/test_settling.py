@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import copy
+from pathlib import Path
 
 import lightning
 import pytest
 import torch
+from lightning.pytorch.callbacks import ModelCheckpoint
 
 from bsdr_torch.data.kitchen_people import KitchenPeople
 from bsdr_torch.kitchens import kitchen_model
@@ -14,6 +16,7 @@ from bsdr_torch.kitchens.planning import backup, expected_values
 from bsdr_torch.kitchens.predicting import fit
 from bsdr_torch.kitchens.settling import ImpliedReward, implied_reward, implied_rewards, settle
 from bsdr_torch.rationality import POPULATION
+from bsdr_torch.training import finish_kept
 from tests.kitchens.conftest import SMALL, untrained
 
 
@@ -108,6 +111,29 @@ def test_the_reward_settles_for_long_on_the_weights_that_are_kept(
     model = KitchenModel(people_2020.specs, people_2020.humans, people_2020.named, **options)  # type: ignore[arg-type]
     fit(model, people_2020, max_epochs=3)
     assert taken == expected
+
+
+def test_a_checkpoint_of_an_earlier_epoch_settles_when_the_training_ends(
+    people_2020: KitchenPeople, tmp_path: Path
+) -> None:
+    options = {**SMALL, "settling": 60}
+    model = KitchenModel(people_2020.specs, people_2020.humans, people_2020.named, **options)  # type: ignore[arg-type]
+    every = ModelCheckpoint(tmp_path, "{epoch}", save_top_k=-1)
+    trainer = lightning.Trainer(
+        max_epochs=2, logger=False, enable_progress_bar=False, enable_model_summary=False, callbacks=[every]
+    )
+    trainer.fit(model, datamodule=people_2020)
+    paths = [tmp_path / f"epoch={epoch}.ckpt" for epoch in (0, 1)]
+    before, last = torch.load(paths[0], weights_only=True), paths[1].read_bytes()
+    for path in paths:
+        finish_kept(trainer, path)
+    after = torch.load(paths[0], weights_only=True)
+    weights, settled = before.pop("state_dict"), after.pop("state_dict")
+    changed = {name.split(".")[0] for name, value in settled.items() if not torch.equal(value, weights[name])}
+    assert changed == {"phi_R", "phi_beta", "rationality"}
+    assert after.keys() == before.keys()
+    KitchenModel.read(paths[0])
+    assert paths[1].read_bytes() == last  # it settled in training
 
 
 @torch.no_grad()
