@@ -56,7 +56,7 @@ class Step(NamedTuple):
 
 
 def benchmark(quick: bool = False, folder: Path | str | None = None) -> Iterator[Record]:
-    """Steps of KitchenModel with each engine in each kitchen of 2019, on one thread; each kitchen in a new process.
+    """Steps of KitchenModel with each engine in each kitchen of 2019, on one thread; each engine in a new process.
 
     - planning: expectations over successors; of the exact engine, the solution of a kitchen and its implicit gradient.
     - encoding: successors of states, which of them are the same, and features.
@@ -74,7 +74,9 @@ def benchmark(quick: bool = False, folder: Path | str | None = None) -> Iterator
             folder = DEFAULT_FOLDER if DEFAULT_FOLDER.is_dir() else Path(temporary) / "mturk_2019"
         prepare("mturk_2019", folder)
         for kitchen in _kitchens(quick):
-            yield from in_fresh_process(_in_kitchen, kitchen, folder, quick)
+            for engine in _engines(kitchen, quick):
+                yield from in_fresh_process(_steps_of, engine, kitchen, folder, quick)
+            yield in_fresh_process(_looking_ahead, kitchen, folder, quick)
 
 
 def number_of_records(quick: bool = False) -> int:
@@ -98,46 +100,47 @@ def _engines(kitchen: str, quick: bool) -> dict[str, dict[str, Any]]:
     return found
 
 
-def _in_kitchen(kitchen: str, folder: Path | str, quick: bool) -> list[Record]:
-    torch.set_num_threads(1)
-    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
-    warnings.simplefilter("ignore")
-    data = _OneBatch(folder, kitchen, 32 if quick else DECISIONS)
+def _steps_of(engine: str, kitchen: str, folder: Path | str, quick: bool) -> list[Record]:
+    data = _one_batch(kitchen, folder, quick)
     people = data.specs, data.humans, data.named
-    cloning = _step(Cloning(*people), data, 2 if quick else 50)
-    what = f"one thread, a batch of {len(data.batch.actions)} in {kitchen}"
-    records = []
-    for name, settings in _engines(kitchen, quick).items():
-        repeats = 2 if quick or "1_object" in name else 4 if name.startswith("exact") else 20
-        model = KitchenModel(*people, **settings)
-        step = _step(model, data, repeats)
-        prefix = f"{name}_{kitchen}"
-        records.append(Record(f"{prefix}_step", step.total, "s", f"{what}, rationality {model.rationality.kind}"))
-        against = f"a step of Cloning 64-64 on the same batch, {cloning.total * 1e3:.3g} ms"
-        records.append(Record(f"{prefix}_vs_cloning", step.total / cloning.total, "x", against))
-        records.append(Record(f"{prefix}_memory", step.megabytes, "MB", f"Cloning 64-64, {cloning.megabytes:.3g} MB"))
-        records += [
-            Record(f"{prefix}_{part}", step.seconds[part] / step.total, "share", f"the step, {step.total:.3g} s")
-            for part in PARTS
-        ]
-    records.append(_looking_ahead(KitchenModel(*people), data.batch, quick))
-    return records
+    repeats = 2 if quick or "1_object" in engine else 4 if engine.startswith("exact") else 20
+    model = KitchenModel(*people, **_engines(kitchen, quick)[engine])
+    step = _step(model, data, repeats)
+    cloning = _step(Cloning(*people), data, 2 if quick else 50)  # which needs less than what was measured before it
+    what = f"one thread, a batch of {len(data.batch.actions)} in {kitchen}, rationality {model.rationality.kind}"
+    prefix, of = f"{engine}_{kitchen}", f"the step, {step.total:.3g} s"
+    against = f"a step of Cloning 64-64 on the same batch, {cloning.total * 1e3:.3g} ms"
+    return [
+        Record(f"{prefix}_step", step.total, "s", what),
+        Record(f"{prefix}_vs_cloning", step.total / cloning.total, "x", against),
+        Record(f"{prefix}_memory", step.megabytes, "MB", "the process with data and model, before the training"),
+        *(Record(f"{prefix}_{part}", step.seconds[part] / step.total, "share", of) for part in PARTS),
+    ]
 
 
-def _looking_ahead(model: KitchenModel, batch: Decisions, quick: bool) -> Record:
+def _looking_ahead(kitchen: str, folder: Path | str, quick: bool) -> Record:
     """Predictions of a batch with one step of lookahead, against none."""
-    model.eval()
+    data = _one_batch(kitchen, folder, quick)
+    model = KitchenModel(data.specs, data.humans, data.named).eval()
 
     @torch.no_grad()
     def predict() -> None:
-        model.action_log_probs(batch)
+        model.action_log_probs(data.batch)
 
     repeats = 1 if quick else 3
     without = processor_seconds(predict, repeats)
     model.engine = Lookahead(model, 1, Neural(model))
     ahead = processor_seconds(predict, repeats)
     against = f"predicting the batch without, {without * 1e3:.3g} ms; with a step of lookahead {ahead * 1e3:.3g} ms"
-    return Record(f"lookahead_{batch.layout}_vs_neural", ahead / without, "x", against)
+    return Record(f"lookahead_{kitchen}_vs_neural", ahead / without, "x", against)
+
+
+def _one_batch(kitchen: str, folder: Path | str, quick: bool) -> _OneBatch:
+    """A batch in a kitchen, in a process that has one thread and Lightning's notes switched off."""
+    torch.set_num_threads(1)
+    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+    warnings.simplefilter("ignore")
+    return _OneBatch(folder, kitchen, 32 if quick else DECISIONS)
 
 
 class _OneBatch(KitchenPeople):
