@@ -48,6 +48,8 @@ class Case:
         games: of each person, to learn from.
         seed: of the people, their games and the model.
         fit_steps: steps of the optimiser if the engine is exact, else epochs.
+        focus: whether the model expects what these people do not have: plans that move the pause, and that count more
+            in some states than in others.
     """
 
     people: str
@@ -58,6 +60,7 @@ class Case:
     games: int
     seed: int
     fit_steps: int
+    focus: bool = False
 
 
 def run(settings: Run) -> list[Finding]:
@@ -69,7 +72,7 @@ def run(settings: Run) -> list[Finding]:
 def cases(quick: bool, seeds: int) -> list[Case]:
     """For each seed: every model with all data, BSDR with less of it or a learned cost, and the control.
 
-    For the first `NEURAL_SEEDS`, also with the plans of a network, unless it is to be `quick`.
+    For the first `NEURAL_SEEDS`, also with the plans of a network, with a focus and without, unless it is `quick`.
     """
     humans, games, steps = (6, 60, 40) if quick else (12, 100, 160)
     less = 30
@@ -92,10 +95,11 @@ def cases(quick: bool, seeds: int) -> list[Case]:
             ("alike", "neural", "bsdr", "learned", games),
         ]
     return [
-        Case(people, engine, model, reward, humans, many, seed, EPOCHS if engine == "neural" else steps)
+        Case(people, engine, model, reward, humans, many, seed, EPOCHS if engine == "neural" else steps, focus)
         for seed in range(seeds)
         for people, engine, model, reward, many in fits
         if engine == "exact" or seed < NEURAL_SEEDS
+        for focus in ((False, True) if (engine, model, reward) == ("neural", "bsdr", "learned") else (False,))
     ]
 
 
@@ -109,7 +113,7 @@ def run_case(case: Case) -> list[Record]:
     torch.manual_seed(case.seed)
     # Nothing that people do depends on what they did before, or on who they are but for beta.
     options: dict[str, Any] = {"history": 0, "identity": False, "habit_hidden": [16], "habit_dropout": 0.0}
-    options |= {"hesitation": False, "focus": False}  # they choose by the paper's rule
+    options |= {"hesitation": case.focus, "focus": case.focus}  # they choose by the paper's rule
     options |= {"hidden": [64], "width": 32, "made_up": 1, "beyond": 1 / 32}  # a small kitchen, and no other
     if case.engine == "exact":
         options["rank"] = 1  # of the network's plans, which nobody asks for
@@ -209,8 +213,8 @@ def scores(model: KitchenModel, data: KitchenPeople, people: SimulatedPeople) ->
     `beta_rank_of_states` that of log beta_i(s) less its mean over states for each person, which no beta of a person
     alone can have, and the spreads are standard deviations of log beta. Over the same states, `positive_cost` is the
     share of those whose learned cost is positive, and `cost_rank` the rank correlation of learned and true cost.
-    `excess` is the cross-entropy above that of the people's own policies on the same steps; `unaware` is that of the
-    mean of all people's policies.
+    `focus_spread` is the standard deviation of log lambda. `excess` is the cross-entropy above that of the people's own
+    policies on the same steps; `unaware` is that of the mean of all people's policies.
     """
     graph, name = people.graph, people.graph.layout.name
     seen, unseen = data.steps("train")[name], data.steps("test")[name]
@@ -236,6 +240,7 @@ def scores(model: KitchenModel, data: KitchenPeople, people: SimulatedPeople) ->
         "beta_rank_of_states": rank_correlation(_about_the_mean(beta), _about_the_mean(true)),
         "beta_spread": float(beta.log().std()),
         "true_spread": float(true.log().std()),
+        "focus_spread": float(model.rule.log_focus(features).std()),
         "positive_cost": float((cost > 0).float().mean()),
         "cost_rank": rank_correlation(cost, people.cost[visited]),
     }

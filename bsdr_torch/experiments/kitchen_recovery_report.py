@@ -62,8 +62,8 @@ def write(settings: Run, records: Sequence[Record]) -> list[Finding]:
 
 
 def compared(records: Sequence[Record], people: str, engine: str, reward: str) -> list[Record]:
-    """The fits of every model to the most data, of one engine and one cost."""
-    here = chosen(records, engine=engine, reward=reward, people=people)
+    """The fits of every model to the most data, of one engine and one cost, without a focus."""
+    here = chosen(records, engine=engine, reward=reward, people=people, focus=False)
     return [record for record in here if record["games"] == max(values_of(here, "games"))]
 
 
@@ -82,7 +82,27 @@ def findings(records: Sequence[Record]) -> list[Finding]:
                 found.append(Finding(f"{who}: {words}", setting == AS_ON_PEOPLE))
         if alike:
             found += [Finding(f"{who}: {words}") for words in _control(alike, chosen(people, model="bsdr"))]
+    for kind, title in KINDS.items():
+        focused = chosen(records, people=kind, focus=True)
+        if focused:
+            without = chosen(compared(records, kind, *AS_ON_PEOPLE), model="bsdr")
+            found += [Finding(f"{SETTINGS[AS_ON_PEOPLE]}, {title}: {words}") for words in _focus(focused, without)]
     return found
+
+
+def _focus(focused: list[Record], without: list[Record]) -> list[str]:
+    """What a model finds that expects a focus and hesitation, in people who have neither."""
+    saved = Difference(without, focused, "excess")
+    rank = Difference(focused, without, "beta_rank")
+    words = [
+        control_sentence(saved, "cross-entropy that focus and hesitation save BSDR", "none of them", 4, UNIT),
+        f"control, people without focus: the spread of log λ(s) that BSDR learns is "
+        f"{shown(level(focused, 'focus_spread'))}, where there is none",
+    ]
+    if any(record["true_spread"] > 0 for record in focused):
+        names = "the rank correlation of β_i(s) with focus and hesitation", "that without them"
+        words.append(rank.sentence(*names, "is above", "is below"))
+    return words
 
 
 def _recovered(people: list[Record]) -> list[Finding]:
@@ -158,7 +178,7 @@ def _rank_sentence(records: Sequence[Record]) -> str:
 def ranks_figure(records: Sequence[Record]) -> Figure:
     """Rank correlations of beta, a panel for each kind of them: by plans, cost and amount of data."""
     figure, axes = panels(len(RANKS), width=2.9)
-    people = chosen(records, people="state-dependent")
+    people = chosen(records, people="state-dependent", focus=False)
     kinds = ("engine", "reward", "decisions")
     places = _kinds_of_fits(people, kinds)
     for axis, (measure, title) in zip(axes, RANKS.items(), strict=True):
@@ -225,7 +245,7 @@ def _if_measured(records: Sequence[Record], measure: str, digits: int) -> str:
 
 
 def _text(settings: Run, records: Sequence[Record], found: list[Finding]) -> str:
-    people = [r for r in chosen(records, people="state-dependent") if r["model"] != "br"]
+    people = [r for r in chosen(records, people="state-dependent", focus=False) if r["model"] != "br"]
     rows, kinds = [], ("engine", "reward", "humans", "decisions")
     for kind in _kinds_of_fits(people, kinds):
         same = chosen(people, **dict(zip(kinds, kind, strict=True)))
@@ -267,8 +287,8 @@ of its beta are a network of everything in the kitchen, as on real people. Its c
 learned by a network. With exact plans, all data are fitted at once, for a number of steps. With the plans of a \
 network, it is trained as on real people, by batches and with the same weights and learning rate, for as many epochs; \
 the kitchen is small, so its networks are smaller, batches mix situations, and plans are to hold in fewer situations \
-that nobody was in. Its plans do not move the pause and count as much in all states (no `hesitation`, no `focus`), by \
-which people are not made. It \
+that nobody was in. Its plans do not move the pause and count as much in all states (no `hesitation`, no `focus`), as \
+those of these people do; as a second control, it is also fitted with both, which then have nothing to find. It \
 sees no history and no names of people, as nothing of habit depends on these. Held-out games are other games of the \
 same people. The control are people whose beta is 1.
 

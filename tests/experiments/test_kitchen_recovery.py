@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import product
+
 import torch
 
 from bsdr_torch.data.splits import PARTS
@@ -53,3 +56,14 @@ def test_ranks_that_tie_count_as_their_mean() -> None:
     ranks = torch.tensor([[0.5, 0.5, 2.0, 3.0], [0.0, 1.0, 2.0, 3.0]])
     assert abs(rank_correlation(one, other) - float(torch.corrcoef(ranks)[0, 1])) < 1e-6
     assert rank_correlation(one, torch.ones(4)) == 0
+
+
+def test_a_model_may_expect_a_focus_that_people_do_not_have() -> None:
+    case = Case("alike", "neural", "bsdr", "learned", humans=2, games=10, seed=0, fit_steps=1)
+    (without,), (focused,) = run_case(case), run_case(replace(case, focus=True))
+    assert without["focus_spread"] == 0
+    assert focused["focus_spread"] > 0
+    everything = cases(quick=False, seeds=2)
+    found = [case for case in everything if case.focus]
+    assert sorted((case.people, case.seed) for case in found) == list(product(("alike", "state-dependent"), (0, 1)))
+    assert set(everything) >= {replace(case, focus=False) for case in found}  # each is paired
