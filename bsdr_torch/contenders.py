@@ -124,6 +124,19 @@ def contenders(quick: bool = False) -> dict[str, Contender]:
     for identity in (False, True):
         add_cloning("cloning-256-long", identity, history=LONG_HISTORY, **network)
         add_cloning("cloning-256-symmetric", identity, layout=identity, history=LONG_HISTORY, symmetric=True, **network)
+    # The best of all trials of docs/results/tuning.md, under each protocol.
+    best: dict[Protocol, dict[str, Any]] = {
+        "rollout": {"hidden": [512, 512], "learning_rate": 1e-3},
+        "human": {"hidden": [512, 512]},
+        "layout": {"hidden": [256, 256, 256], "weight_decay": 1.0},
+    }
+    alike: dict[str, tuple[str, tuple[Protocol, ...]]] = {
+        "cloning-tuned": ("cloning-256-symmetric", ("human",)),
+        "cloning-tuned-id": ("cloning-256-symmetric-id", ("rollout", "layout")),
+    }
+    for name, (like, protocols) in alike.items():
+        chosen = {protocol: {"max_epochs": 1 if quick else 40} | best[protocol] for protocol in protocols}
+        add(name, found[like].settings | {"under": chosen}, protocols=protocols)
     # Who acts is hidden as often as in the training of planners, for people whom it never saw.
     known = found["cloning-256-symmetric-id"].settings | {"under": {"human": {"max_epochs": 1 if quick else 40}}}
     add("cloning-256-symmetric-online", known | {"forget": 0.5}, _train_online, protocols=("human",))
@@ -141,6 +154,8 @@ def contenders(quick: bool = False) -> dict[str, Contender]:
         add(f"ileed{memory}", ileed | {"under": epochs | tuned if memory == "-symmetric" else epochs})
         # Whoever trained has an omega already.
         add(f"ileed{memory}-online", ileed | {"under": epochs}, _train_online, protocols=("human",))
+    # The best of all of its trials, which have wider networks under each protocol.
+    add("ileed-tuned", found["ileed-symmetric"].settings | {"hidden": [512, 512]})
     practice = {"iterations": 1, "games": 2} if quick else {"taught": TAUGHT}
     for tempered, fitted_on in ((False, "nothing"), (True, "train")):
         name = "self-play" + "-tempered" * tempered

@@ -86,7 +86,8 @@ def findings(records: Sequence[Record]) -> list[Finding]:
         focused = chosen(records, people=kind, focus=True)
         if focused:
             without = chosen(compared(records, kind, *AS_ON_PEOPLE), model="bsdr")
-            found += [Finding(f"{SETTINGS[AS_ON_PEOPLE]}, {title}: {words}") for words in _focus(focused, without)]
+            who = f"{SETTINGS[AS_ON_PEOPLE]}, {title.removesuffix(': control')}"
+            found += [Finding(f"{who}: {words}") for words in _focus(focused, without)]
     return found
 
 
