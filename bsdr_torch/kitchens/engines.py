@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from bsdr_torch.kitchens.outlook import outlook, view
+from bsdr_torch.kitchens.feature_memory import FeatureMemory
+from bsdr_torch.kitchens.outlook import places, view
 from bsdr_torch.kitchens.planning import action_values, backup
 from bsdr_torch.mdp import Incoming, TabularMDP
 from bsdr_torch.rationality import POPULATION
@@ -184,22 +185,46 @@ class _Everywhere(torch.autograd.Function):
 
 
 class Lookahead:
-    """`depth` exact steps of the Bellman equation, with the values of another engine at the end."""
+    """`depth` exact steps of the Bellman equation, with the values of another engine at the end.
 
-    def __init__(self, model: KitchenModel, depth: int, leaves: Engine) -> None:
+    Args:
+        model: whose reward, habit and partner make the problem.
+        depth: the number of steps.
+        leaves: the values at the end.
+        settled: the model's network changes no more: what it says of a state is kept for when the state comes again,
+            where the leaves are `Neural`.
+    """
+
+    def __init__(self, model: KitchenModel, depth: int, leaves: Engine, settled: bool = False) -> None:
         if depth < 1:
             raise ValueError(f"looking ahead needs at least one step, got {depth}")
         self.model, self.depth, self.leaves = model, depth, leaves
+        self._kept: dict[Layout, FeatureMemory] | None = {} if settled and isinstance(leaves, Neural) else None
 
     def __call__(self, layout: Layout, states: Tensor, features: Tensor, people: Tensor) -> Tensor:
         """After `depth` steps."""
         return self._values(layout, states, features, people, self.depth)
 
     def _values(self, layout: Layout, states: Tensor, features: Tensor, people: Tensor, depth: int) -> Tensor:
-        if depth == 0:
-            return self.leaves(layout, states, features, people)
-        ahead = outlook(layout, states, torch.zeros(len(states), dtype=torch.int64, device=states.device))
-        then = self._values(layout, ahead.states, ahead.features, people, depth - 1)
-        partner = self.model.partner_probabilities(ahead.partner)
-        future = action_values(then, ahead, partner, self.model.discount, None)
-        return self.model.reward(features, people) + backup(future, ahead.no_op, self.model.planned_habit)
+        at = places(layout, states, torch.zeros(len(states), dtype=torch.int64, device=states.device))
+        if depth == 1 and self._kept is not None:
+            then = self.model.values.of_people(self._parts(layout)(at.states), people)
+        else:
+            seen = view(layout, at.states, 0).features
+            if depth == 1:
+                then = self.leaves(layout, at.states, seen, people)
+            else:
+                then = self._values(layout, at.states, seen, people, depth - 1)
+        partner = self.model.partner_probabilities(view(layout, states, 1))
+        future = action_values(then, at, partner, self.model.discount, None)
+        return self.model.reward(features, people) + backup(future, at.no_op, self.model.planned_habit)
+
+    def _parts(self, layout: Layout) -> FeatureMemory:
+        """The network's values before they are anybody's, by state."""
+        assert self._kept is not None
+
+        def of_states(states: Tensor) -> Tensor:
+            pieces = torch.split(states, _ROWS_AT_ONCE)
+            return torch.cat([self.model.values.parts(view(layout, rows, 0).features) for rows in pieces])
+
+        return self._kept.setdefault(layout, FeatureMemory(of_states))

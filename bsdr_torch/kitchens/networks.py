@@ -35,6 +35,15 @@ def multilayer_perceptron(
     return nn.Sequential(*layers, nn.Linear(hidden[-1] if hidden else inputs, outputs))
 
 
+def multiplies_in_bfloat16(device: torch.device) -> bool:
+    """Whether numbers of 16 bits are the faster ones there: a processor that has to widen them is ten times slower."""
+    if device.type == "cuda":
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
+    if device.type != "cpu" or not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]  # in torch
+        return False
+    return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+
+
 def one_hot_if_known(index: Tensor, size: int) -> Tensor:
     """`[N] -> [N, size]` float: all zero where the index is negative, or where there is nothing to tell apart."""
     if size == 0:

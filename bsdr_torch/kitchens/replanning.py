@@ -15,6 +15,7 @@ from bsdr_torch.data.kitchen_people import KitchenPeople
 from bsdr_torch.kitchens.engines import Lookahead
 from bsdr_torch.kitchens.kitchen_model import KitchenModel
 from bsdr_torch.kitchens.made_up import made_up_states
+from bsdr_torch.kitchens.networks import multiplies_in_bfloat16
 from bsdr_torch.kitchens.outlook import outlook
 from bsdr_torch.kitchens.planning import ValueNetwork, action_values, backup, expected_values
 from bsdr_torch.rationality import POPULATION
@@ -100,7 +101,7 @@ class _Problem(NamedTuple):
     """P situations of a kitchen with all that does not change while values are sought.
 
     Attributes:
-        features: `[U, F]`, of all states, in bfloat16: what most of the time goes to reads no more of them.
+        features: `[U, F]`, of all states, in bfloat16 where that is faster: most of the time goes to reading them.
         own_features: `[P, F]`, of the situations.
         following: `[P, 6, 6]`, where the actions of both lead.
         no_op: `[P, 6]`.
@@ -118,7 +119,8 @@ class _Problem(NamedTuple):
     def backed_up(self, values: ValueNetwork, people: Tensor, rows: Tensor, planned: KitchenModel) -> Tensor:
         """What the Bellman equation makes of the values in some of the situations, `[N, B]`."""
         states, following = torch.unique(self.following[rows], return_inverse=True)
-        with torch.autocast(planned.device.type, torch.bfloat16):  # most of the time goes here, and values stay exact
+        coarse = self.features.dtype == torch.bfloat16
+        with torch.autocast(planned.device.type, torch.bfloat16, enabled=coarse):  # values stay exact
             there = values(self.features[states], people)
         future = expected_values(there, following, self.partner[rows])
         return self.reward[rows] + backup(planned.discount * future, self.no_op[rows], planned.planned_habit)
@@ -146,8 +148,8 @@ def _problem(
     ahead = outlook(layout, states, seats.repeat(2))
     partner = planned.partner_probabilities(ahead.partner)
     own = ahead.features[ahead.own]
-    coarse = ahead.features.to(torch.bfloat16)
-    return _Problem(coarse, own, ahead.following, ahead.no_op, partner, planned.reward(own, people))
+    read = ahead.features.to(torch.bfloat16) if multiplies_in_bfloat16(own.device) else ahead.features
+    return _Problem(read, own, ahead.following, ahead.no_op, partner, planned.reward(own, people))
 
 
 def plan_anew(
@@ -178,7 +180,7 @@ def plan_anew(
     }
     planned = replan(model, situations, 700 + 100 * len(tested) if steps is None else steps, seed=seed)
     if lookahead:
-        planned.engine = Lookahead(planned, lookahead, planned.engine)
+        planned.engine = Lookahead(planned, lookahead, planned.engine, settled=True)
     return planned
 
 

@@ -49,6 +49,31 @@ def test_looking_ahead_of_exact_values_changes_nothing(closet: Layout, closet_gr
     torch.testing.assert_close(Lookahead(model, 2, exact)(*seen), exact(*seen), rtol=0, atol=1e-3)
 
 
+@torch.no_grad()
+def test_what_a_network_that_changes_no_more_says_of_a_state_is_kept_for_when_it_comes_again(
+    closet: Layout, closet_graph: KitchenGraph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = untrained(closet).eval()
+    parts, asked = model.values.parts, []
+
+    def overheard(features: torch.Tensor) -> torch.Tensor:
+        asked.append(len(features))
+        return parts(features)
+
+    monkeypatch.setattr(model.values, "parts", overheard)
+    settled = Lookahead(model, 2, Neural(model), settled=True)
+    for many in (20, 40, 40):
+        ahead = somewhere(closet, closet_graph, many)
+        seen = closet, ahead.states, ahead.features, EVERYBODY
+        before = len(asked)
+        found = settled(*seen)
+        new = sum(asked[before:])
+        torch.testing.assert_close(found, Lookahead(model, 2, Neural(model))(*seen), rtol=0, atol=1e-5)
+        if many == 20:
+            assert new == asked[-1]
+    assert new == 0
+
+
 def test_the_reward_s_gradient_through_exact_values_is_that_of_finite_differences(
     closet: Layout, closet_graph: KitchenGraph
 ) -> None:
