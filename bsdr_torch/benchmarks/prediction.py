@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import tempfile
 import time
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from bsdr_torch.benchmarks.data import DEFAULT_FOLDER
 from bsdr_torch.benchmarks.measure import Record, processor_seconds
 from bsdr_torch.data.kitchen_people import KitchenPeople
 from bsdr_torch.data.prepare import prepare
+from bsdr_torch.kitchens.engines import Lookahead, Neural
 from bsdr_torch.kitchens.kitchen_model import KitchenModel
 from bsdr_torch.kitchens.predicting import KitchenPredictor
 from bsdr_torch.kitchens.predictor_in_kitchens import PredictorInKitchens
@@ -45,6 +47,7 @@ def benchmark(quick: bool = False, folder: Path | str | None = None) -> Iterator
         yield _on_all_threads(planner, data, quick)
         torch.set_num_threads(1)
         yield from _speed("Cloning", cloning, data, quick)
+        yield _looking_ahead(planner, data, quick)
         yield _adapting(planner, data, quick)
     finally:
         torch.set_num_threads(threads)
@@ -52,7 +55,7 @@ def benchmark(quick: bool = False, folder: Path | str | None = None) -> Iterator
 
 def number_of_records(quick: bool = False) -> int:
     """How many records `benchmark` yields."""
-    return 6
+    return 7
 
 
 def _speed(name: str, model: KitchenPredictor, data: KitchenPeople, quick: bool) -> Iterator[Record]:
@@ -90,6 +93,22 @@ def _on_all_threads(model: KitchenModel, data: KitchenPeople, quick: bool) -> Re
     what = f"{torch.get_num_threads()} threads, by the clock, the same decisions"
     rate = 60 * sum(len(steps.seats) for steps in kitchens) / min(times)
     return Record("KitchenModel_states_per_minute_all_threads", rate, "states/min", what)
+
+
+def _looking_ahead(model: KitchenModel, data: KitchenPeople, quick: bool) -> Record:
+    """Games of one kitchen, some decisions at a time, as models that plan anew are scored."""
+    model = copy.deepcopy(model).eval().requires_grad_(False)
+    name, steps = next(iter(data.steps("train").items()))
+    pieces = list(steps.some(slice(64 if quick else DECISIONS)).chunks(32 if quick else 4096))
+
+    def seconds(settled: bool) -> float:
+        model.engine = Lookahead(model, 1, Neural(model), settled)
+        return processor_seconds(lambda: [model.action_log_probs(piece) for piece in pieces], 1)
+
+    afresh, kept = seconds(settled=False), seconds(settled=True)
+    total = sum(len(piece.seats) for piece in pieces)
+    against = f"values made afresh, {afresh:.3g} s; kept, {kept:.3g} s; one thread, {total} decisions in {name}"
+    return Record("lookahead_settled_vs_afresh", afresh / kept, "x", against)
 
 
 def _adapting(model: KitchenModel, data: KitchenPeople, quick: bool) -> Record:

@@ -13,6 +13,7 @@ def test_every_promised_record_is_measured(prepared_2019: Path) -> None:
         "KitchenModel_states_per_minute_all_threads",
         "Cloning_states_per_minute",
         "Cloning_vs_one_by_one",
+        "lookahead_settled_vs_afresh",
         "adapt",
     ]
     assert len(records) == number_of_records(quick=True)
