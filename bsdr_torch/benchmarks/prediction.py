@@ -6,6 +6,7 @@ import copy
 import tempfile
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -101,11 +102,13 @@ def _looking_ahead(model: KitchenModel, data: KitchenPeople, quick: bool) -> Rec
     name, steps = next(iter(data.steps("train").items()))
     pieces = list(steps.some(slice(64 if quick else DECISIONS)).chunks(32 if quick else 4096))
 
-    def seconds(settled: bool) -> float:
-        model.engine = Lookahead(model, 1, Neural(model), settled)
-        return processor_seconds(lambda: [model.action_log_probs(piece) for piece in pieces], 1)
+    @torch.no_grad()
+    def predict(settled: bool) -> None:
+        model.engine = Lookahead(model, 1, Neural(model), settled)  # a new one, which has kept nothing yet
+        for piece in pieces:
+            model.action_log_probs(piece)
 
-    afresh, kept = seconds(settled=False), seconds(settled=True)
+    afresh, kept = (processor_seconds(partial(predict, settled), 1) for settled in (False, True))
     total = sum(len(piece.seats) for piece in pieces)
     against = f"values made afresh, {afresh:.3g} s; kept, {kept:.3g} s; one thread, {total} decisions in {name}"
     return Record("lookahead_settled_vs_afresh", afresh / kept, "x", against)
