@@ -68,3 +68,15 @@ def test_contenders_say_truly_what_they_see(name: str, data: KitchenPeople) -> N
         assert not torch.equal(as_seen, model.action_log_probs(turned))
     stranger = steps._replace(humans=torch.full_like(steps.humans, POPULATION))
     assert torch.equal(as_seen, model.action_log_probs(stranger)) != contender.identity
+
+
+@pytest.mark.parametrize("fast", [False, True])
+def test_networks_are_trained_in_the_numbers_that_the_processor_multiplies(
+    fast: bool, data: KitchenPeople, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bsdr_torch.contenders.multiplies_in_bfloat16", lambda device: fast)
+    seen = []
+    monkeypatch.setattr("bsdr_torch.contenders.fit_often", lambda *options: seen.append(options[3]))
+    habit = contenders(quick=True)["habit"]
+    habit.fit(data, 0, **habit.settings)
+    assert seen == ["bf16-mixed" if fast else "32-true"]

@@ -119,6 +119,22 @@ def test_a_network_plans_as_the_exact_table_does_and_looking_ahead_comes_closer(
     assert 0 < kl[2] < kl[1] < 0.01
 
 
+def test_plans_that_are_made_with_coarse_numbers_are_nearly_the_same(
+    closet: Layout, closet_graph: KitchenGraph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = untrained(closet)
+    everywhere = Situations(closet_graph.states, torch.zeros(closet_graph.num_states, dtype=torch.int64))
+    ahead = somewhere(closet, closet_graph, 50)
+    values = []
+    for coarse in (False, True):
+        monkeypatch.setattr("bsdr_torch.kitchens.replanning.multiplies_in_bfloat16", lambda device, c=coarse: c)
+        planned = replan(model, {"closet": everywhere}, steps=100, batch_size=64, beyond=1)
+        with torch.no_grad():
+            values.append(planned.values(ahead.features, EVERYBODY))
+    assert not torch.equal(*values)
+    torch.testing.assert_close(*values, rtol=0, atol=0.05)
+
+
 @pytest.mark.parametrize("rationality", ["br", "bsdr"])
 def test_the_reward_learns_through_exact_values(
     closet: Layout, closet_graph: KitchenGraph, rationality: RationalityKind
