@@ -23,7 +23,7 @@ from bsdr_torch.worlds.overcooked import NUM_ACTIONS
 
 ALL = "all"  # stands for the mean over kitchens where the name of one is expected
 
-# What the README shows: the first of the rows that there is under a protocol. Who watches goes on learning as people play.
+# What the README shows: the first of the rows that there is under a protocol. Who watches learns while people play.
 _SUMMARY = {
     "action frequencies": ("frequencies",),
     "habit alone": ("habit-id", "habit"),
