@@ -39,6 +39,7 @@ _SUMMARY = {
     "`irleed`": ("irleed",),
     "`bsdr` whose plans count alike in all states": ("bsdr-unfocused",),
     "`bsdr`": ("bsdr",),
+    "`bsdr`, wider networks": ("bsdr-tuned",),
     "`bsdr`, watching": ("bsdr-online", "bsdr-weighed"),
 }
 
