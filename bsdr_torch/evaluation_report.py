@@ -43,7 +43,8 @@ _SUMMARY = {
     "`bsdr`, watching": ("bsdr-online", "bsdr-weighed"),
 }
 
-_FAR_OFF = 2.0  # nats, where the figure ends
+_FAR_OFF = 1.6  # nats, where the figure ends
+_MOST_ROWS = 16  # of a figure that shows all models
 _WATCHING = ("-online", "-weighed", "-weighed-evenly")  # the ends of the names of those who learn while people play
 
 _ABOUT: dict[Protocol, str] = {
@@ -154,42 +155,57 @@ def _summary_cell(seeds: Sequence[Mapping[str, Any]]) -> str:
 
 
 def figure(results: Results) -> Figure:
-    """Cross-entropy of each model with its standard error, a panel for each protocol."""
+    """Cross-entropy with its standard error, a panel for each protocol: of all models, or of the README's if many."""
     protocols = list(dict.fromkeys(protocol for _, protocol, _ in results.sums))
-    models = list(dict.fromkeys(model for model, _, _ in results.sums))
-    if len(models) > 1 and "uniform" in models:  # a line for all
-        models.remove("uniform")
-    drawing = Figure(figsize=(3 + 3 * len(protocols), 1.5 + 0.25 * len(models)), layout="constrained")
+    models = [model for model in dict.fromkeys(model for model, _, _ in results.sums) if model != "uniform"]
+    rows: dict[str, tuple[str, ...]] = {model: (model,) for model in models or ["uniform"]}
+    if len(models) > _MOST_ROWS:
+        rows = {label.replace("`", ""): found for label, found in _SUMMARY.items() if set(found) & set(models)}
+    drawing = Figure(figsize=(4 + 2.7 * len(protocols), 1.5 + 0.3 * len(rows)), layout="constrained")
     panels = drawing.subplots(1, len(protocols), sharex=True, sharey=True, squeeze=False)[0]
+    kitchens, partly = {key.layout for key in results.rollouts}, set()
     for panel, protocol in zip(panels, protocols, strict=True):
-        rows = {model: seeds for model, seeds in _by_model(results, protocol).items() if model in models}
-        places = [models.index(model) for model in rows]
-        heights = [float(_scores(results, _mean(seeds))["ce"]) for seeds in rows.values()]
-        errors = [standard_error(_losses(seeds), results.rollouts) for seeds in rows.values()]
-        panel.errorbar(heights, places, xerr=errors, fmt="o", markersize=4, capsize=2, label="as trained")
-        again = {m: _replanned(results, [key for key in results.sums if key[:2] == (m, protocol)]) for m in rows}
-        plans = [model for model, found in again.items() if found]
+        here = _by_model(results, protocol)
+        shown = {
+            label: next(name for name in names if name in here) for label, names in rows.items() if {*names} & {*here}
+        }
+        places = {label: list(rows).index(label) for label in shown}
+        heights = {label: float(_scores(results, _mean(here[model]))["ce"]) for label, model in shown.items()}
+        errors = [standard_error(_losses(here[model]), results.rollouts) for model in shown.values()]
+        panel.errorbar(
+            heights.values(), places.values(), xerr=errors, fmt="o", markersize=4, capsize=2, label="as trained"
+        )
+        partly |= {label for label, model in shown.items() if _tested(results, here[model][0]) != kitchens}
+        again = {
+            label: _replanned(results, [key for key in results.sums if key[:2] == (model, protocol)])
+            for label, model in shown.items()
+        }
+        plans = [label for label, found in again.items() if found]
         if plans:
-            anew = [float(again[model]["ce"]) for model in plans]
-            panel.plot(anew, [models.index(m) for m in plans], "D", markersize=4, mfc="none", label="re-planned")
-        for place, height in zip(places, heights, strict=True):
-            if height > _FAR_OFF:
-                panel.annotate(f"{height:.1f} →", (_FAR_OFF, place), ha="right", va="center", fontsize=8)
-        panel.axvline(math.log(NUM_ACTIONS), color="grey", linestyle=":", linewidth=1, label="uniform")
+            anew = [float(again[label]["ce"]) for label in plans]
+            panel.plot(anew, [places[label] for label in plans], "D", markersize=4, mfc="none", label="re-planned")
+        for label, height in heights.items():
+            beyond = height > _FAR_OFF
+            text, where, align = (
+                (f"{height:.2f} →", _FAR_OFF, "right") if beyond else (f"  {height:.3f}", height, "left")
+            )
+            offset = (0, 0) if beyond else (9, 0)
+            panel.annotate(
+                text, (where, places[label]), offset, textcoords="offset points", ha=align, va="center", fontsize=8
+            )
         panel.set(title=f"protocol {protocol}", xlabel="cross-entropy (nats per step)")
         panel.grid(axis="x", alpha=0.3)
-    kitchens = {key.layout for key in results.rollouts}
-    partly = {model for (model, _, _), sums in results.sums.items() if _tested(results, sums) != kitchens}
-    panels[0].set_yticks(range(len(models)), [f"{model} *" if model in partly else model for model in models])
+    panels[0].set_yticks(range(len(rows)), [f"{label} *" if label in partly else label for label in rows])
     panels[0].invert_yaxis()
     found = [float(x) for panel in panels for line in panel.lines for x in line.get_xdata()]
-    panels[0].set_xlim(min(found) - 0.05, min(max(found) + 0.05, _FAR_OFF))
+    panels[0].set_xlim(min(found) - 0.05, min(max(found) + 0.15, _FAR_OFF))
     legend = {
         label: handle for panel in panels for handle, label in zip(*panel.get_legend_handles_labels(), strict=True)
     }
     drawing.legend(legend.values(), legend.keys(), loc="outside lower center", ncols=len(legend), fontsize=8)
     note = "; *: not in all kitchens" if partly else ""
-    drawing.suptitle(f"Predicting people's next action; bars: one standard error over pairs{note}")
+    chance = f"chance is {math.log(NUM_ACTIONS):.3f}"
+    drawing.suptitle(f"Predicting people's next action; bars: one standard error over pairs; {chance}{note}")
     return drawing
 
 

@@ -245,6 +245,13 @@ def test_the_figure_has_a_panel_for_each_protocol(results: Results) -> None:
     assert [axes.get_title() for axes in figure(results).axes] == ["protocol rollout", "protocol layout"]
 
 
+def test_the_figure_of_many_models_has_the_rows_of_the_summary() -> None:
+    many = by_hand({**{f"cloning-{width}": 0.9 for width in range(20)}, "habit": 1.0, "br": 0.8}, {"br": 0.9})
+    few = by_hand({"cloning-64": 0.9, "habit": 1.0}, {})
+    labels = [[text.get_text() for text in figure(found).axes[0].get_yticklabels()] for found in (many, few)]
+    assert labels == [["habit alone", "br"], ["cloning-64", "habit"]]
+
+
 def run(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(ROOT / "scripts/evaluate.py"), *map(str, arguments)]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
@@ -306,5 +313,5 @@ def test_the_summary_says_of_which_rows_kitchens_are_missing() -> None:
     results = by_hand({"habit": 1.0, "bpd-inference-tempered": 1.5}, {})
     results.sums["bpd-inference-tempered", "rollout", 0][:4] = 0
     found = summary(records(results, {name: contenders()[name] for name in ("habit", "bpd-inference-tempered")}))
-    assert "| BPD, inference of z, with a temperature | 1.500 ± 0.000 in 1 of 2 kitchens | - | - |" in found
+    assert "| BPD, with a temperature, watching | 1.500 ± 0.000 in 1 of 2 kitchens | - | - |" in found
     assert "| habit alone | 1.000 ± 0.000 | - | - |" in found
