@@ -248,14 +248,15 @@ def _watched(watch: _Watch, model: KitchenPredictor) -> Iterator[None]:
     if isinstance(model, Cloning):
         replaced.append((model, "encode", watch.of("encoding", model.encode)))
     if isinstance(model, KitchenModel):
-        for module in (kitchen_model, engines):
-            replaced += [(module, name, watch.of("encoding", getattr(module, name))) for name in ("outlook", "view")]
-        for owner, names in (
-            (kitchen_model, ("action_values", "backup", "choice_log_probs")),
-            (engines, ("initial_values",)),
-            (engines.Enumerated, ("mdp",)),
-        ):
-            replaced += [(owner, name, watch.of("planning", getattr(owner, name))) for name in names]
+        watched: list[tuple[Any, str, tuple[str, ...]]] = [
+            (kitchen_model, "encoding", ("outlook", "view")),
+            (engines, "encoding", ("places", "view")),
+            (kitchen_model, "planning", ("action_values", "backup", "choice_log_probs")),
+            (engines, "planning", ("initial_values",)),
+            (engines.Enumerated, "planning", ("mdp",)),
+        ]
+        for owner, part, names in watched:
+            replaced += [(owner, name, watch.of(part, getattr(owner, name))) for name in names]
         replaced.append((solver.Endless, "gradient", watch.of("planning", solver.Endless.gradient)))
     with ExitStack() as undo:
         for owner, name, function in replaced:
