@@ -24,6 +24,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What takes by far the longest comes first: else one process waits for the other at the end."""
+    items.sort(key=lambda item: item.name != "test_all_experiments_write_their_reports")
+
+
 @pytest.fixture(autouse=True, scope="session")
 def _one_thread() -> None:
     """Small problems on two cores shared by two test processes: more threads only get in each other's way."""
