@@ -207,24 +207,21 @@ class Lookahead:
 
     def _values(self, layout: Layout, states: Tensor, features: Tensor, people: Tensor, depth: int) -> Tensor:
         at = places(layout, states, torch.zeros(len(states), dtype=torch.int64, device=states.device))
-        if depth == 1 and self._kept is not None:
-            then = self.model.values.of_people(self._parts(layout)(at.states), people)
+        if depth == 1:
+            then = self._leaves(layout, at.states, people)
         else:
-            seen = view(layout, at.states, 0).features
-            if depth == 1:
-                then = self.leaves(layout, at.states, seen, people)
-            else:
-                then = self._values(layout, at.states, seen, people, depth - 1)
+            then = self._values(layout, at.states, view(layout, at.states, 0).features, people, depth - 1)
         partner = self.model.partner_probabilities(view(layout, states, 1))
         future = action_values(then, at, partner, self.model.discount, None)
         return self.model.reward(features, people) + backup(future, at.no_op, self.model.planned_habit)
 
-    def _parts(self, layout: Layout) -> FeatureMemory:
-        """The network's values before they are anybody's, by state."""
-        assert self._kept is not None
+    def _leaves(self, layout: Layout, states: Tensor, people: Tensor) -> Tensor:
+        if self._kept is None:
+            return self.leaves(layout, states, view(layout, states, 0).features, people)
 
-        def of_states(states: Tensor) -> Tensor:
+        def parts(states: Tensor) -> Tensor:
             pieces = torch.split(states, _ROWS_AT_ONCE)
             return torch.cat([self.model.values.parts(view(layout, rows, 0).features) for rows in pieces])
 
-        return self._kept.setdefault(layout, FeatureMemory(of_states))
+        # What is kept is the values before they are anybody's.
+        return self.model.values.of_people(self._kept.setdefault(layout, FeatureMemory(parts))(states), people)
