@@ -160,7 +160,8 @@ def figure(results: Results) -> Figure:
     models = [model for model in dict.fromkeys(model for model, _, _ in results.sums) if model != "uniform"]
     rows: dict[str, tuple[str, ...]] = {model: (model,) for model in models or ["uniform"]}
     if len(models) > _MOST_ROWS:
-        rows = {label.replace("`", ""): found for label, found in _SUMMARY.items() if set(found) & set(models)}
+        known = {label.replace("`", ""): names for label, names in _SUMMARY.items() if {*names} & {*models}}
+        rows = known or rows
     drawing = Figure(figsize=(4 + 2.7 * len(protocols), 1.5 + 0.3 * len(rows)), layout="constrained")
     panels = drawing.subplots(1, len(protocols), sharex=True, sharey=True, squeeze=False)[0]
     kitchens, partly = {key.layout for key in results.rollouts}, set()

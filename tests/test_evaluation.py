@@ -248,8 +248,9 @@ def test_the_figure_has_a_panel_for_each_protocol(results: Results) -> None:
 def test_the_figure_of_many_models_has_the_rows_of_the_summary() -> None:
     many = by_hand({**{f"cloning-{width}": 0.9 for width in range(20)}, "habit": 1.0, "br": 0.8}, {"br": 0.9})
     few = by_hand({"cloning-64": 0.9, "habit": 1.0}, {})
-    labels = [[text.get_text() for text in figure(found).axes[0].get_yticklabels()] for found in (many, few)]
-    assert labels == [["habit alone", "br"], ["cloning-64", "habit"]]
+    others = by_hand({f"cloning-{width}": 0.9 for width in range(20)}, {})
+    labels = [[text.get_text() for text in figure(found).axes[0].get_yticklabels()] for found in (many, few, others)]
+    assert labels == [["habit alone", "br"], ["cloning-64", "habit"], [f"cloning-{width}" for width in range(20)]]
 
 
 def run(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
