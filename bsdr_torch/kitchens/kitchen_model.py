@@ -91,6 +91,7 @@ class KitchenModel(KitchenPredictor):
         rank: in how many ways the values of people may differ.
         hesitation: whether plans move the pause.
         focus: whether, of models in which rationality depends on the state, how much plans count does so, too.
+        arbitration: whether more than the sum of habit and plans decides between actions.
         planner: values by a `neural` network, or `exact` in kitchens that can be enumerated (see `Limits`), where whole
             kitchens should be one batch.
         max_objects: on counters, in an enumerated kitchen.
@@ -125,6 +126,7 @@ class KitchenModel(KitchenPredictor):
         rank: int = 8,
         hesitation: bool = True,
         focus: bool = True,
+        arbitration: bool = False,
         planner: Literal["neural", "exact"] = "neural",
         max_objects: int = 0,
         tie: float = 0.1,
@@ -167,7 +169,7 @@ class KitchenModel(KitchenPredictor):
         self.register_buffer("planned_pause", torch.tensor(0.3))
         self.planned_log_base: Tensor
         self.planned_pause: Tensor
-        self.rule = ChoiceRule(hesitation, beta_width if focus and MODELS[rationality].by_state else 0)
+        self.rule = ChoiceRule(hesitation, beta_width if focus and MODELS[rationality].by_state else 0, arbitration)
 
     def action_log_probs(self, batch: Decisions) -> Tensor:
         """log P(action) at each decision, `[N, 6]`."""
@@ -348,9 +350,10 @@ class KitchenModel(KitchenPredictor):
             residual = self._missed(values, future, ahead, people, column)
         else:  # the network learns what the exact values are
             residual = self.residual(ahead, people, column)
-        # Plans are made with an attention and a focus of 1 and the pause of habit, which are to be what they are in the
-        # mean: else small values pass for small residuals.
-        free = (habit.log_attention, log_focus, moved.pause - habit.pause)
+        # Plans are made with an attention and a focus of 1, the pause of habit and no arbitration, which are to be what
+        # they are in the mean: else small values pass for small residuals.
+        gains = future.detach() - future.detach().mean(1, keepdim=True)
+        free = (habit.log_attention, log_focus, moved.pause - habit.pause, (moved.log_base - habit.log_base) * gains)
         return _Choices(log_probs, habit, residual, torch.stack([each.mean().square() for each in free]).sum())
 
     def _missed(self, values: Tensor, future: Tensor, ahead: Outlook, people: Tensor, column: Tensor | None) -> Tensor:

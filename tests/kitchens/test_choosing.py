@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import torch
 
-from bsdr_torch.kitchens.choosing import Hesitation, choice_log_probs
+from bsdr_torch.kitchens.choosing import Arbitration, ChoiceRule, Hesitation, choice_log_probs
 from bsdr_torch.kitchens.habit import Habit
 from bsdr_torch.worlds.overcooked import INTERACT, NUM_ACTIONS, STAY
 
@@ -73,6 +73,47 @@ def test_hesitation_of_extreme_plans_is_finite_and_so_is_its_gradient() -> None:
         habit = random_habit(20, 50.0)
         habit = habit._replace(pause=habit.pause + hesitation()(habit, no_op, future))
         log_probs = choice_log_probs(habit, no_op, future)
+        torch.testing.assert_close(log_probs.exp().sum(1), torch.ones(20))
+        (gradient,) = torch.autograd.grad(log_probs[:, STAY].sum(), future)
+        assert bool(gradient.isfinite().all())
+
+
+def arbitration() -> Arbitration:
+    torch.manual_seed(0)
+    made = Arbitration()
+    torch.nn.init.normal_(made.network[-1].weight)  # type: ignore[arg-type]  # torch has no type for the last layer
+    return made
+
+
+@torch.no_grad()
+def test_nothing_but_habit_and_plans_decides_at_first() -> None:
+    habit, future, no_op = random_habit(20, 0.5), torch.randn(20, NUM_ACTIONS), torch.rand(20, NUM_ACTIONS) < 0.3
+    assert not bool(Arbitration()(habit, no_op, future).any())
+    rule = ChoiceRule(hesitation=False, focus_width=0, arbitration=True)
+    rule.arbitration = arbitration()
+    moved = rule(habit, torch.zeros(20), no_op, future)
+    for before, after in ((habit.log_base, moved.log_base), (habit.log_base_no_op, moved.log_base_no_op)):
+        torch.testing.assert_close(after - before, arbitration()(habit, no_op, future))
+
+
+@torch.no_grad()
+def test_arbitration_knows_what_plans_say_of_an_action_but_not_which_way_it_leads() -> None:
+    habit, future, no_op = random_habit(20, 0.5), torch.randn(20, NUM_ACTIONS), torch.rand(20, NUM_ACTIONS) < 0.3
+    here = arbitration()(habit, no_op, future)
+    turn = [2, 3, 1, 0, STAY, INTERACT]
+    turned = habit._replace(log_base=habit.log_base[:, turn], log_base_no_op=habit.log_base_no_op[:, turn])
+    torch.testing.assert_close(arbitration()(turned, no_op[:, turn], future[:, turn]), here[:, turn])
+    torch.testing.assert_close(arbitration()(habit, no_op, future + 3), here, rtol=1e-4, atol=1e-5)
+    assert float((arbitration()(habit, no_op, 2 * future) - here).abs().max()) > 0.01
+
+
+def test_arbitration_of_extreme_plans_is_finite_and_so_is_its_gradient() -> None:
+    no_op = torch.zeros(20, NUM_ACTIONS, dtype=torch.bool)
+    for scale in (0.0, 1e4, 1e8):
+        future = (scale * torch.randn(20, NUM_ACTIONS)).requires_grad_()
+        habit = random_habit(20, 0.5)
+        added = arbitration()(habit, no_op, future)
+        log_probs = choice_log_probs(habit._replace(log_base=habit.log_base + added), no_op, future)
         torch.testing.assert_close(log_probs.exp().sum(1), torch.ones(20))
         (gradient,) = torch.autograd.grad(log_probs[:, STAY].sum(), future)
         assert bool(gradient.isfinite().all())
