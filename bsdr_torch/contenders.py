@@ -174,8 +174,11 @@ def contenders(quick: bool = False) -> dict[str, Contender]:
     # The best of its trials, as cloning and ILEED have it. The four above keep the same networks, to be compared.
     wide = {"layout": under["layout"] | {"hidden": [512, 256]}}
     add("bsdr-tuned", found["bsdr"].settings | {"under": wide}, replan=anew, protocols=("layout",), version=4)
-    knows = ("bsdr", _get_to_know)
-    add("bsdr-online", found["bsdr"].settings, _train_online, protocols=("human",), made_of=knows, version=4)
+    # What people do where habit and plans disagree is learned, too; all else is as it is.
+    add("bsdr-arbitrated", found["bsdr"].settings | {"arbitration": True}, replan=anew, version=4)
+    for of in ("bsdr", "bsdr-arbitrated"):
+        knows = (of, _get_to_know)
+        add(f"{of}-online", found[of].settings, _train_online, protocols=("human",), made_of=knows, version=4)
     # How much of what was learned elsewhere counts in a new kitchen, beside habit: by what one holds, or in all states.
     for name, of, by_hand in (
         ("cloning-256-symmetric-weighed", "cloning-256-symmetric-id", True),
@@ -183,6 +186,7 @@ def contenders(quick: bool = False) -> dict[str, Contender]:
         ("bsdr-weighed-evenly", "bsdr", False),
         ("bsdr-weighed", "bsdr", True),
         ("bsdr-tuned-weighed", "bsdr-tuned", True),
+        ("bsdr-arbitrated-weighed", "bsdr-arbitrated", True),
     ):
         row = found[of]
         use = partial(_weigh, settings=row.settings, by_hand=by_hand)
