@@ -17,7 +17,7 @@ from bsdr_torch.worlds.overcooked import KitchenGraph, Layout, enumerate_kitchen
 from bsdr_torch.worlds.overcooked.layouts import usable_counters
 
 SMALL = {"hidden": [32, 32], "habit_hidden": [16], "partner_hidden": [16], "width": 8, "beta_width": 4, "rank": 2}
-SMALL |= {"settling": 40}
+SMALL |= {"settling": 40, "arbitration": True}
 
 
 @pytest.fixture(scope="session")
@@ -55,8 +55,9 @@ def untrained(layout: Layout, humans: int = 3, seed: int = 0, **settings: object
         model.planned_log_base.normal_(std=0.3)
         if model.rule.phi_focus is not None:
             model.rule.theta_focus.normal_(std=0.5)
-        if model.rule.hesitation is not None:
-            model.rule.hesitation.network[-1].weight.normal_(std=0.3)  # type: ignore[operator, union-attr]  # torch's
+        for part in (model.rule.hesitation, model.rule.arbitration):
+            if part is not None:
+                part.network[-1].weight.normal_(std=0.3)  # type: ignore[operator, union-attr]  # torch's
     return model.eval()
 
 

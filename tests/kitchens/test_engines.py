@@ -102,7 +102,7 @@ def test_the_reward_s_gradient_through_exact_values_is_that_of_finite_difference
 def test_a_network_plans_as_the_exact_table_does_and_looking_ahead_comes_closer(
     closet: Layout, closet_graph: KitchenGraph
 ) -> None:
-    model = untrained(closet, hesitation=False, focus=False)
+    model = untrained(closet, hesitation=False, focus=False, arbitration=False)
     with torch.no_grad():
         model.rationality.raw_theta_R *= 4
     everywhere = Situations(closet_graph.states, torch.zeros(closet_graph.num_states, dtype=torch.int64))
