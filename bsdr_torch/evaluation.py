@@ -15,7 +15,7 @@ from tqdm import tqdm
 
 from bsdr_torch.contenders import LONG_HISTORY, Contender
 from bsdr_torch.data.arrow_files import read_columns, write_table
-from bsdr_torch.data.decisions import RolloutKey
+from bsdr_torch.data.decisions import Decisions, RolloutKey
 from bsdr_torch.data.kitchen_people import KitchenPeople
 from bsdr_torch.data.prepared import read_provenance
 from bsdr_torch.data.splits import PROTOCOLS, Part, Protocol
@@ -207,8 +207,26 @@ def _models(
         return use(model, data, seed), use(again, data, seed) if contender.replan and again is not None else None
     if name not in at_hand:
         model = contender.fit(data, seed, **contender.settings)
-        at_hand[name] = model, contender.replan(model, data, seed) if contender.replan else None
+        again = contender.replan(model, data, seed) if contender.replan else None
+        if any(other.made_of and other.made_of[0] == name for other in contenders.values()):
+            for used_again in (model, again) if again is not None else (model,):
+                _ask_once(used_again)
+        at_hand[name] = model, again
     return at_hand[name]
+
+
+def _ask_once(model: Predicts) -> None:
+    """Makes a model that does not change any more keep what it says of decisions, which several rows ask it for."""
+    ask = model.action_log_probs
+    said: dict[tuple[str, bytes], Tensor] = {}
+
+    def recall(batch: Decisions) -> Tensor:
+        key = batch.layout, torch.stack([batch.rollouts, batch.times, batch.humans]).numpy(force=True).tobytes()
+        if key not in said:
+            said[key] = ask(batch)
+        return said[key]
+
+    model.action_log_probs = recall  # type: ignore[method-assign]  # for this one alone
 
 
 def _measure(model: Predicts, again: Predicts | None, data: KitchenPeople, kitchens: Sequence[str]) -> Measured:

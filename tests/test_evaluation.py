@@ -13,13 +13,14 @@ from torch import Tensor
 
 from bsdr_torch.baselines.frequencies import uniform
 from bsdr_torch.contenders import Contender, contenders
-from bsdr_torch.data.decisions import RolloutKey
+from bsdr_torch.data.decisions import Decisions, RolloutKey
 from bsdr_torch.data.kitchen_people import KitchenPeople
 from bsdr_torch.data.splits import PROTOCOLS
 from bsdr_torch.errors import InputError
 from bsdr_torch.evaluation import Results, evaluate, standard_error, tasks
 from bsdr_torch.evaluation_report import ALL, figure, markdown, records, summary
 from bsdr_torch.kitchens.predicting import Predicts
+from bsdr_torch.metrics import SUMS
 from bsdr_torch.rationality import MODELS
 
 ROOT = Path(__file__).parent.parent
@@ -162,6 +163,30 @@ def test_one_fit_serves_a_row_and_the_uses_of_its_model(prepared_2020: Path, tmp
     assert (len(base.fits), len(alone.fits), len(used)) == (5, 0, 15)
     evaluate({"use": rows["use"]}, ["rollout"], [2], prepared_2020, tmp_path)
     assert (len(base.fits), len(alone.fits)) == (5, 1)
+
+
+def test_a_model_is_asked_once_of_what_its_row_and_the_uses_of_it_are_scored_on(
+    prepared_2020: Path, tmp_path: Path
+) -> None:
+    class Counting:
+        asked = 0
+
+        def action_log_probs(self, batch: Decisions) -> Tensor:
+            self.asked += len(batch.actions)
+            return batch.times[:, None] * torch.ones(6).log_softmax(0)
+
+    models: list[Counting] = []
+
+    def fit(data: KitchenPeople, seed: int) -> Predicts:
+        models.append(Counting())
+        return models[-1]
+
+    rows = {"base": Contender(fit), "use": Contender(fit, made_of=("base", lambda model, data, seed: model))}
+    found = evaluate(rows, ["rollout"], [0], prepared_2020, tmp_path)
+    base, use = (found.sums[name, "rollout", 0] for name in rows)
+    assert torch.equal(base, use)
+    assert float(base[:, SUMS.index("steps")].sum()) == models[0].asked > 0
+    assert len(models) == 1
 
 
 def test_those_who_learn_while_people_play_are_compared_with_one_another(prepared_2020: Path, tmp_path: Path) -> None:
