@@ -87,7 +87,8 @@ class Hesitation(nn.Module):
 class Arbitration(nn.Module):
     """What people do where habit and plans say different things, beyond the sum of the two.
 
-    It sees what both say of an action and what they are like as a whole, for each action alike: not which way it leads.
+    It sees what both say of an action, whether it is STAY or INTERACT, and what habit and plans are like as a whole;
+    not which way a move leads, nor the focus.
     """
 
     def __init__(self, hidden: Sequence[int] = (32, 32)) -> None:

@@ -39,7 +39,9 @@ def multiplies_in_bfloat16(device: torch.device) -> bool:
     """Whether numbers of 16 bits are the faster ones there: a processor that has to widen them is ten times slower."""
     if device.type == "cuda":
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
-    if device.type != "cpu" or not hasattr(torch.cpu, "get_capabilities"):  # which older versions of torch do not have
+    if device.type != "cpu" or not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]  # in torch
+        return False
+    if not hasattr(torch.cpu, "get_capabilities"):  # of older versions of torch
         return False
     has = torch.cpu.get_capabilities()  # that oneDNN supports them says less: it widens them where it must
     return any(has.get(name, False) for name in ("avx512_bf16", "amx_bf16", "bf16"))
