@@ -39,8 +39,9 @@ _SUMMARY = {
     "`irleed`": ("irleed",),
     "`bsdr` whose plans count alike in all states": ("bsdr-unfocused",),
     "`bsdr`": ("bsdr",),
-    "`bsdr`, wider networks": ("bsdr-tuned",),
+    "`bsdr` with arbitration": ("bsdr-arbitrated",),
     "`bsdr`, watching": ("bsdr-online", "bsdr-weighed"),
+    "`bsdr` with arbitration, watching": ("bsdr-arbitrated-online", "bsdr-arbitrated-weighed"),
 }
 
 _FAR_OFF = 1.6  # nats, where the figure ends
