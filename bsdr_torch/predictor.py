@@ -64,8 +64,13 @@ class Predictor(ABC):
         """The people the model was trained on."""
 
     @abstractmethod
-    def predict_file(self, path: str | Path) -> PredictedFile:
-        """Predictions for all decisions in a file of games."""
+    def predict_file(self, path: str | Path, anew: bool = False) -> PredictedFile:
+        """Predictions for all decisions in a file of games.
+
+        Args:
+            path: the file.
+            anew: plan anew in each of its worlds from the reward, also in worlds that are new to the model.
+        """
 
     def _index(self, humans: Sequence[str | None], numbers: Mapping[str, int]) -> Tensor:
         """`[N]`: the people by number, `POPULATION` for None."""
@@ -124,8 +129,8 @@ class PredictorInGridWorlds(Predictor):
         at = self._states(world, states)
         return self.model.cost(world)[at]
 
-    def predict_file(self, path: str | Path) -> PredictedFile:
-        """Predictions for all decisions in a file of rollouts; see `table`."""
+    def predict_file(self, path: str | Path, anew: bool = False) -> PredictedFile:
+        """Predictions for all decisions in a file of rollouts; see `table`. Here plans are always made anew."""
         rollouts, humans = read_rollouts(path)
         table = self.table(rollouts, humans, str(path))
         return PredictedFile(table.num_rows, iter([table]))

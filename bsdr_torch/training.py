@@ -88,14 +88,14 @@ class TrainingCLI(LightningCLI):
 
     def after_fit(self) -> None:
         """Scores the best checkpoint on the test rollouts and says where everything is."""
-        trainer, callback = self.trainer, self.trainer.checkpoint_callback
-        if not isinstance(callback, ModelCheckpoint):
-            return
+        trainer = self.trainer
+        callbacks = [each for each in trainer.checkpoint_callbacks if isinstance(each, ModelCheckpoint)]
         # After a resume the best checkpoint may lie in the folder of the first run, which may be gone.
-        kept = [path for path in (callback.best_model_path, callback.last_model_path) if path and Path(path).is_file()]
+        kept = [each.best_model_path for each in callbacks if Path(each.best_model_path).is_file()]
         if not kept:
             return
-        if callback.dirpath and Path(kept[0]).is_relative_to(callback.dirpath):  # other runs stay as they are
+        folder = callbacks[0].dirpath
+        if folder and Path(kept[0]).is_relative_to(folder):  # other runs stay as they are
             finish_kept(trainer, Path(kept[0]))
         if not trainer.is_global_zero:
             return

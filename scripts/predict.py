@@ -28,8 +28,14 @@ def main() -> None:
     parser.add_argument(
         "--out", type=Path, default=Path("predictions.parquet"), help=".parquet or .csv (default: %(default)s)"
     )
+    parser.add_argument(
+        "--anew",
+        action="store_true",
+        help="in kitchens: throw learned values away and plan again from what people want, about a minute for each "
+        "kitchen, which may be one that the model was not trained in",
+    )
     options = parser.parse_args()
-    found = Predictor.from_checkpoint(options.checkpoint).predict_file(options.games)
+    found = Predictor.from_checkpoint(options.checkpoint).predict_file(options.games, options.anew)
     rows = write_batches(options.out, behind_a_bar(found))
     print(f"{rows} decisions: {options.out}")
 

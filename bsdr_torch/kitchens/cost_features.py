@@ -35,8 +35,10 @@ class _ChosenFeatures(Features):
 
     def __init__(self, groups: tuple[str, ...]) -> None:
         found = [FEATURE_GROUPS[group] for group in groups]
-        self.columns = [column for group in found for column in range(group.start, group.stop)]
-        super().__init__(len(self.columns) + 1)
+        columns = [column for group in found for column in range(group.start, group.stop)]
+        super().__init__(len(columns) + 1)
+        self.register_buffer("columns", torch.tensor(columns), persistent=False)
+        self.columns: Tensor
 
     def forward(self, features: Tensor) -> Tensor:
         """`[N, F] -> [N, width]`."""

@@ -20,11 +20,12 @@ from bsdr_torch.errors import InputError
 from bsdr_torch.kitchens.adapting import Evidence, Person, fit_person, gather_evidence, with_newcomer
 from bsdr_torch.kitchens.kitchen_model import KitchenModel
 from bsdr_torch.kitchens.predicting import KitchenPredictor, Prediction
+from bsdr_torch.kitchens.replanning import RESIDUAL, plan_in
 from bsdr_torch.kitchens.weighing import HANDS, WEIGHTS, hands_of, weighed_log_probs
 from bsdr_torch.kitchens.weighing import evidence as evidence_of_weights
 from bsdr_torch.predictor import PredictedFile, Predictor
 from bsdr_torch.rationality import POPULATION
-from bsdr_torch.worlds.overcooked import ACTIONS, Layout, check_states, from_overcooked, from_records
+from bsdr_torch.worlds.overcooked import ACTIONS, Layout, check_states, from_overcooked, from_records, load_layout
 
 ROWS_AT_ONCE = 32768  # the more, the more of what may come next is shared
 
@@ -148,14 +149,57 @@ class PredictorInKitchens(Predictor):
         weighed._weighed = self._weighed | {key: self._weighed.get(key, 0) + seen}
         return weighed
 
-    def predict_file(self, path: str | Path) -> PredictedFile:
+    def plan(
+        self,
+        layout: str | Path | Layout,
+        max_objects: int | None = None,
+        lookahead: int = 0,
+        wanted: float = RESIDUAL,
+        seed: int = 0,
+    ) -> PredictorInKitchens:
+        """A predictor for one kitchen, where nobody need have been watched: plans are made anew from what people want.
+
+        Habits, rationality and the cost stay as they were learned; the values are planned from them and the rules, by a
+        network in about a minute, or exactly where the states of the kitchen are few enough to be enumerated.
+
+        Args:
+            layout: a kitchen of the model or any other: a name that `load_layout` knows, a path to a .yaml file, or a
+                `Layout`.
+            max_objects: plan exactly in all states with at most so many things on counters; None for the network alone.
+            lookahead: how many steps are exact on top of the network; each makes predictions several times as slow.
+            wanted: by how many nats the network's plans may miss the Bellman equation.
+            seed: of planning.
+        """
+        model = self._planner("asked to plan")
+        if self._newcomer is not None:
+            raise InputError("this predictor was adapted to how somebody plans elsewhere: plan first, and adapt then")
+        kitchen = layout if isinstance(layout, Layout) else model.layouts.get(str(layout)) or load_layout(layout)
+        self._same(kitchen)
+        return PredictorInKitchens(plan_in(model, kitchen, max_objects, lookahead, wanted=wanted, seed=seed))
+
+    def predict_file(self, path: str | Path, anew: bool = False) -> PredictedFile:
         """Predictions for all decisions in a folder of prepared games, or in a file in the 2020 schema."""
         kitchens = self._read(Path(path))
-        for name, games in kitchens.items():
-            if self.model.layout(name) != games.layout:
-                raise InputError(f"{path}: {name} is not the kitchen of that name that the model was trained for")
-        decisions = sum(games.num_decisions for games in kitchens.values())
-        return PredictedFile(decisions, (table for games in kitchens.values() for table in self.tables(games)))
+        unknown = [name for name in kitchens if name not in self.model.layouts]
+        if unknown and not anew:
+            known = ", ".join(self.model.layouts)
+            raise InputError(f"{path}: {unknown[0]}: not a kitchen of this model, which has {known}: plan --anew there")
+        for games in kitchens.values():
+            self._same(games.layout, f"{path}: ")
+        if anew:
+            self._planner("asked to plan")
+
+        def tables() -> Iterator[pa.Table]:
+            for games in kitchens.values():
+                there = self.plan(games.layout) if anew else self
+                yield from there.tables(games)
+
+        return PredictedFile(sum(games.num_decisions for games in kitchens.values()), tables())
+
+    def _same(self, layout: Layout, source: str = "") -> None:
+        """Refuses another kitchen by the name of one that the model knows."""
+        if self.model.layouts.get(layout.name, layout) != layout:
+            raise InputError(f"{source}{layout.name} is not the kitchen of that name that the model was trained for")
 
     def tables(self, games: PackedGames) -> Iterator[pa.Table]:
         """A row for each decision of a person: what was done, how likely each action was, beta, focus and value."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -12,14 +13,27 @@ from torch.nn.functional import mse_loss
 from tqdm import trange
 
 from bsdr_torch.data.kitchen_people import KitchenPeople
-from bsdr_torch.kitchens.engines import Lookahead
+from bsdr_torch.kitchens.engines import Exact, Lookahead, Neural
 from bsdr_torch.kitchens.kitchen_model import KitchenModel
 from bsdr_torch.kitchens.made_up import made_up_states
 from bsdr_torch.kitchens.networks import multiplies_in_bfloat16
 from bsdr_torch.kitchens.outlook import outlook
 from bsdr_torch.kitchens.planning import ValueNetwork, action_values, backup, expected_values
 from bsdr_torch.rationality import POPULATION
-from bsdr_torch.worlds.overcooked import NUM_ACTIONS, start_states, step, unique_states
+from bsdr_torch.worlds.overcooked import (
+    NUM_ACTIONS,
+    Layout,
+    Limits,
+    load_graph,
+    start_states,
+    step,
+    unique_states,
+)
+
+RESIDUAL = 0.1
+"""By how many nats plans made anew may miss the Bellman equation, before more steps are taken; see `residual`."""
+_ROUNDS = 3
+_ROWS_AT_ONCE = 512
 
 
 class Situations(NamedTuple):
@@ -64,8 +78,7 @@ def replan(
     """
     planned = copy.deepcopy(model).eval().requires_grad_(False)
     generator = torch.Generator().manual_seed(seed)
-    everybody = torch.arange(len(model.humans)) if model.values.people.shape[1] else torch.zeros(0)
-    people = torch.cat([everybody.long(), torch.tensor([POPULATION])]).to(model.device)
+    people = _everybody(model)
     many = most, max(1, beyond // len(situations))
     problems = {name: _problem(planned, name, pool, many, people, generator) for name, pool in situations.items()}
     names = list(problems)
@@ -95,6 +108,12 @@ def replan(
             bar.set_postfix(residual=f"{float(loss.detach().sqrt()):.3f}", refresh=False)
     planned.values = fresh.requires_grad_(False).eval()
     return planned
+
+
+def _everybody(model: KitchenModel) -> Tensor:
+    """All who plan differently, and somebody never seen."""
+    known = len(model.humans) if model.values.people.shape[1] else 0
+    return torch.tensor([*range(known), POPULATION], device=model.device)
 
 
 class _Problem(NamedTuple):
@@ -150,6 +169,72 @@ def _problem(
     own = ahead.features[ahead.own]
     read = ahead.features.to(torch.bfloat16) if multiplies_in_bfloat16(own.device) else ahead.features
     return _Problem(read, own, ahead.following, ahead.no_op, partner, planned.reward(own, people))
+
+
+def plan_in(
+    model: KitchenModel,
+    layout: Layout,
+    max_objects: int | None = None,
+    lookahead: int = 0,
+    steps: int = 1200,
+    wanted: float = RESIDUAL,
+    imagined: int = 800,
+    seed: int = 0,
+) -> KitchenModel:
+    """A copy of the model for one kitchen, which may be new to it, whose values are planned from its reward alone.
+
+    A network plans from imagined situations, with twice the steps while it misses the Bellman equation by more than is
+    `wanted`, and at most four times as many. On enumerated states an exact solution takes its place.
+
+    Args:
+        model: a trained model.
+        layout: the kitchen.
+        max_objects: on counters, in the states to enumerate and to solve exactly; None for the network alone.
+        lookahead: how many exact steps are put on top of the network, see `Lookahead`; where states are enumerated,
+            there is nothing to gain.
+        steps: of the optimiser, at first.
+        wanted: the residual of the network to reach, see `residual`; a warning says by how much it is missed.
+        imagined: steps of games that are imagined.
+        seed: of planning and imagining.
+    """
+    graphs = {}
+    if max_objects is not None:  # first, as this is where a kitchen may be too large
+        graphs[layout.name] = load_graph(layout, Limits(max_objects=max_objects), device=model.device)
+    there = copy.deepcopy(model)
+    there.layouts = {layout.name: layout}
+    situations = imagine(there, layout.name, steps=imagined, seed=seed)
+    for more in range(_ROUNDS):
+        planned = replan(there, {layout.name: situations}, steps * 2**more, seed=seed)
+        missed = residual(planned, layout.name, situations)
+        if missed <= wanted:
+            break
+    else:
+        warnings.warn(
+            f"{layout.name}: plans miss the Bellman equation by {missed:.2g} nats, more than the {wanted:.2g} that was "
+            f"wanted, after {steps * 2 ** (_ROUNDS - 1)} steps: give more steps",
+            stacklevel=2,
+        )
+    planned.engine = Neural(planned)
+    if lookahead:
+        planned.engine = Lookahead(planned, lookahead, planned.engine, settled=True)
+    if graphs:
+        planned.engine = Exact(planned, graphs, planned.engine)
+    return planned
+
+
+@torch.no_grad()
+def residual(planned: KitchenModel, name: str, situations: Situations, many: int = 1024, seed: int = 1) -> float:
+    """By how many nats the values of the network miss the Bellman equation in a kitchen, root mean square.
+
+    In `many` of the situations, as many random ones, and a random successor of each; for all people.
+    """
+    people, generator = _everybody(planned), torch.Generator().manual_seed(seed)
+    problem = _problem(planned, name, situations, (many, many), people, generator)
+    total = 0.0
+    for rows in torch.split(torch.arange(len(problem.reward), device=planned.device), _ROWS_AT_ONCE):
+        wanted = problem.backed_up(planned.values, people, rows, planned)
+        total += float((planned.values(problem.own_features[rows], people) - wanted).square().sum())
+    return float((total / problem.reward.numel()) ** 0.5)
 
 
 def plan_anew(

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 
@@ -16,9 +18,13 @@ from tests.kitchens.conftest import untrained
 EVERYBODY = torch.tensor([0, 1, 2, POPULATION])
 
 
-def somewhere(layout: Layout, graph: KitchenGraph, many: int = 200) -> Outlook:
+def somewhere(layout: Layout, graph: KitchenGraph, many: int = 200, seat: int = 0) -> Outlook:
     rows = torch.randperm(graph.num_states, generator=torch.Generator().manual_seed(0))[:many]
-    return outlook(layout, graph.states[rows], torch.zeros(many, dtype=torch.int64))
+    return outlook(layout, graph.states[rows], torch.full((many,), seat))
+
+
+def nobody_asks(layout: Layout, states: torch.Tensor, features: torch.Tensor, people: torch.Tensor) -> torch.Tensor:
+    raise AssertionError(f"{len(states)} states of {layout.name} are not in the table")
 
 
 def policy(model: KitchenModel, ahead: Outlook, values: torch.Tensor) -> torch.Tensor:
@@ -30,10 +36,12 @@ def policy(model: KitchenModel, ahead: Outlook, values: torch.Tensor) -> torch.T
 
 
 @torch.no_grad()
-def test_exact_values_satisfy_the_bellman_equation(closet: Layout, closet_graph: KitchenGraph) -> None:
+@pytest.mark.parametrize("seat", [0, 1])
+def test_exact_values_satisfy_the_bellman_equation(closet: Layout, closet_graph: KitchenGraph, seat: int) -> None:
+    # Nobody can pass the other one here, so that player 1 is never where player 0 is.
     model = untrained(closet)
-    exact = Exact(model, {"closet": closet_graph}, Neural(model), tolerance=1e-5)
-    ahead = somewhere(closet, closet_graph)
+    exact = Exact(model, {"closet": closet_graph}, nobody_asks, tolerance=1e-5)
+    ahead = somewhere(closet, closet_graph, seat=seat)
     values = exact(closet, ahead.states, ahead.features, EVERYBODY)
     future = action_values(values, ahead, model.partner_probabilities(ahead.partner), model.discount, None)
     wanted = model.reward(ahead.features[ahead.own], EVERYBODY) + backup(future, ahead.no_op, model.planned_habit)
@@ -135,6 +143,20 @@ def test_plans_that_are_made_with_coarse_numbers_are_nearly_the_same(
     torch.testing.assert_close(*values, rtol=0, atol=0.05)
 
 
+@torch.no_grad()
+def test_a_copy_of_a_settled_model_may_be_changed(closet: Layout, closet_graph: KitchenGraph) -> None:
+    model = untrained(closet)
+    model.engine = Lookahead(model, 1, Neural(model), settled=True)
+    ahead = somewhere(closet, closet_graph, 20)
+    seen = closet, ahead.states, ahead.features, EVERYBODY
+    before = model.engine(*seen)
+    changed = copy.deepcopy(model)
+    changed.values.network[-1].bias += 1.0  # type: ignore[operator]  # a tensor
+    assert changed.engine.model is changed  # type: ignore[attr-defined]  # a Lookahead
+    assert not torch.allclose(changed.engine(*seen), before, atol=0.1)
+    assert torch.equal(model.engine(*seen), before)
+
+
 @pytest.mark.parametrize("rationality", ["br", "bsdr"])
 def test_the_reward_learns_through_exact_values(
     closet: Layout, closet_graph: KitchenGraph, rationality: RationalityKind
@@ -191,11 +213,12 @@ def test_a_table_is_made_again_once_the_model_has_changed(closet: Layout, closet
 
 def test_the_edges_that_are_kept_are_those_of_the_world(closet_graph: KitchenGraph) -> None:
     partner = torch.rand(closet_graph.num_states, 6, generator=torch.Generator().manual_seed(0)).softmax(1)
-    wanted, found = closet_graph.mdp(0, partner).incoming, Enumerated(closet_graph).mdp(partner).incoming
-    for one, other in zip(wanted, found, strict=True):
-        assert one is not None
-        assert other is not None
-        assert torch.equal(one, other)
+    for seat in (0, 1):
+        wanted, found = closet_graph.mdp(seat, partner).incoming, Enumerated(closet_graph, seat).mdp(partner).incoming
+        for one, other in zip(wanted, found, strict=True):
+            assert one is not None
+            assert other is not None
+            assert torch.equal(one, other)
 
 
 def test_a_reward_with_exact_values_is_not_drawn_to_what_the_network_says(

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import json
+import math
 import runpy
 import subprocess
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +22,10 @@ from bsdr_torch.errors import InputError
 from bsdr_torch.kitchens.kitchen_model import KitchenModel
 from bsdr_torch.kitchens.outlook import view
 from bsdr_torch.kitchens.predictor_in_kitchens import PredictorInKitchens
+from bsdr_torch.kitchens.replanning import plan_in
 from bsdr_torch.predictor import Predictor, PredictorInGridWorlds
 from bsdr_torch.rationality import POPULATION
-from bsdr_torch.worlds.overcooked import ACTIONS, start_states, to_overcooked, to_records
+from bsdr_torch.worlds.overcooked import ACTIONS, Layout, start_states, to_overcooked, to_records
 from tests.data.simulated_games import play, rows_of, write_csv
 from tests.kitchens.conftest import Trained
 
@@ -274,3 +277,66 @@ def test_the_script_refuses_games_in_kitchens_the_model_does_not_know(
     assert [line for line in errors if line.startswith("error: ")] == errors
     assert "coordination_ring: not a kitchen of this model, which has cramped_room, asymm" in errors[0]
     assert not (tmp_path / "out.csv").exists()
+
+
+@pytest.fixture
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plans are made in no time, and are not good."""
+    made = partial(plan_in, steps=2, imagined=3)
+
+    def plan(model: KitchenModel, layout: Layout, max_objects: int | None, wanted: float, seed: int) -> KitchenModel:
+        return made(model, layout, max_objects, wanted=math.inf, seed=seed)
+
+    monkeypatch.setattr("bsdr_torch.kitchens.predictor_in_kitchens.plan_in", plan)
+
+
+@pytest.mark.usefixtures("hasty")
+def test_plans_are_made_in_a_kitchen_that_is_new_to_the_model(
+    predictor: PredictorInKitchens, trained_planner: Trained
+) -> None:
+    there = predictor.plan("coordination_ring")
+    states = start_states(there.model.layout("coordination_ring"), 1)
+    found = there.predict("coordination_ring", states, seats=0, humans="anna", history=["stay"])
+    torch.testing.assert_close(found.probabilities.sum(1), torch.ones(1))
+    assert found.values is not None
+    torch.testing.assert_close(
+        there.plan("coordination_ring").predict("coordination_ring", states, 0).values,
+        there.predict("coordination_ring", states, 0).values,
+    )
+    assert there.adapt("coordination_ring", states, ["east"], seats=0).person is not None
+    with pytest.raises(InputError, match="cramped_room: not a kitchen of this model, which has coordination_ring"):
+        there.predict("cramped_room", states, seats=0)
+    # What the predictor had planned before is as it was.
+    steps = some_steps(trained_planner)
+    again = predictor.predict(KITCHEN, steps.states, **asked(trained_planner, steps, predictor.history))
+    torch.testing.assert_close(again.probabilities, trained_planner.model.action_log_probs(steps).exp())
+
+
+@pytest.mark.usefixtures("hasty")
+def test_what_cannot_be_planned_is_refused(
+    predictor: PredictorInKitchens, trained_planner: Trained, trained_cloning: Trained
+) -> None:
+    with pytest.raises(InputError, match="no kitchen is called 'larder'"):
+        predictor.plan("larder")
+    other = replace(predictor.model.layout(KITCHEN), horizon=7)
+    with pytest.raises(InputError, match="counter_circuit is not the kitchen of that name that the model was trained"):
+        predictor.plan(other)
+    with pytest.raises(InputError, match="Cloning cannot be asked to plan: only KitchenModel can"):
+        PredictorInKitchens(trained_cloning.model).plan(KITCHEN)
+    steps = some_steps(trained_planner)
+    adapted = predictor.adapt(KITCHEN, steps.states, steps.actions, seats=steps.seats)
+    with pytest.raises(InputError, match="plan first, and adapt then"):
+        adapted.plan(KITCHEN)
+
+
+@pytest.mark.usefixtures("hasty")
+def test_games_in_kitchens_that_are_new_to_the_model_are_predicted_by_planning_anew(
+    trained_planner: Trained, tmp_path: Path
+) -> None:
+    predictor = PredictorInKitchens(trained_planner.model)
+    games = write_csv(rows_of(play("coordination_ring", 1, steps=20)[0], 1, ("anna", "bert")), tmp_path / "games.csv")
+    found = predictor.predict_file(games, anew=True)
+    table = pa.concat_tables(found.tables)
+    assert found.decisions == table.num_rows == 40
+    assert set(table["layout"].to_pylist()) == {"coordination_ring"}
+    assert all(0 < p < 1 for p in table["probability"].to_pylist())
