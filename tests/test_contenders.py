@@ -45,13 +45,16 @@ def test_predictions_see_nothing_that_comes_later_and_no_test_data(
 
     monkeypatch.setattr(data, "steps", overheard)
     contender = contenders(quick=True)[name]
-    model = contender.fit(data, 0, **contender.settings)
+    models = [contender.fit(data, 0, **contender.settings)]
+    if contender.replan:
+        models.append(contender.replan(models[0], data, 0))
     assert "test" not in asked
     recorded, changed = two_futures(data, step=50)
     assert not torch.equal(recorded.actions, changed.actions)
-    log_probs = model.action_log_probs(recorded)
-    assert torch.equal(log_probs, model.action_log_probs(changed))
-    torch.testing.assert_close(log_probs.exp().sum(1), torch.ones(len(log_probs), dtype=log_probs.dtype))
+    for model in models:
+        log_probs = model.action_log_probs(recorded)
+        assert torch.equal(log_probs, model.action_log_probs(changed))
+        torch.testing.assert_close(log_probs.exp().sum(1), torch.ones(len(log_probs), dtype=log_probs.dtype))
 
 
 @pytest.mark.parametrize("name", contenders())

@@ -8,8 +8,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import lightning
+import pytest
 import torch
 import yaml
+from lightning.pytorch.callbacks import ModelCheckpoint
+from lightning.pytorch.demos.boring_classes import BoringModel
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from tests.test_scripts import ROOT
@@ -63,6 +67,39 @@ def test_a_killed_run_goes_on_from_its_last_checkpoint(prepared_2020: Path, tmp_
     assert [s.step for s in events(runs / "version_1").Scalars("validation/cross_entropy")] == [EPOCHS * batches - 1]
     assert all(path.read_bytes() == content for path, content in left.items())
     ends_with_everything(tmp_path, done.stdout)
+
+
+class Worsening(BoringModel):
+    """A model whose first epoch is its best."""
+
+    def validation_step(self, batch: torch.Tensor, batch_idx: int) -> None:
+        self.log("validation/cross_entropy", torch.tensor(float(self.current_epoch)))
+
+
+@pytest.mark.parametrize("name", ["kitchens", "gridworld", "ileed", "self_play", "bpd", "cramped_room_exact"])
+def test_best_and_last_are_what_they_say(name: str, tmp_path: Path) -> None:
+    settings = yaml.safe_load((ROOT / f"scripts/configs/{name}.yaml").read_text())["trainer"]
+    callbacks = [
+        ModelCheckpoint(tmp_path, **callback["init_args"])
+        for callback in settings["callbacks"]
+        if callback["class_path"].endswith("ModelCheckpoint")
+    ]
+    every = settings.get("check_val_every_n_epoch", 1)
+    trainer = lightning.Trainer(
+        max_epochs=3 * every,
+        check_val_every_n_epoch=every,
+        callbacks=callbacks,
+        limit_train_batches=1,
+        limit_val_batches=1,
+        logger=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        accelerator="cpu",
+    )
+    trainer.fit(Worsening())
+    epochs = {path.stem: torch.load(path, weights_only=True)["epoch"] for path in tmp_path.glob("*.ckpt")}
+    best = {} if name in ("self_play", "bpd") else {"best": every - 1}  # those learn by playing, not from people
+    assert epochs == {"last": 3 * every - 1, **best}
 
 
 def ends_with_everything(folder: Path, output: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 import runpy
@@ -21,6 +22,8 @@ from bsdr_torch.contenders import contenders
 from bsdr_torch.data.grid_people import SimulatedPeople
 from bsdr_torch.data.kitchen_people import KitchenPeople
 from bsdr_torch.data.rollouts import write_rollouts
+from bsdr_torch.data.splits import PROTOCOLS
+from bsdr_torch.kitchens.kitchen_model import KitchenModel
 
 ROOT = Path(__file__).parent.parent
 
@@ -149,6 +152,24 @@ def test_those_who_learn_by_playing_are_trained_by_config_and_kept_for_the_table
         settings = {option: value for option, value in row.settings.items() if option != "kitchens"}
         made = [kind(data.specs, data.humans, data.named, **options) for options in (as_configured, settings)]
         assert made[0].path_of("cramped_room") == made[1].path_of("cramped_room")
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_bsdr_is_trained_by_config_as_for_the_table(protocol: str) -> None:
+    settings = yaml.safe_load((ROOT / "scripts/configs/kitchens.yaml").read_text())["model"]["init_args"]
+    model, overlay = inspect.signature(KitchenModel).parameters, ROOT / f"scripts/configs/protocol_{protocol}.yaml"
+    if overlay.exists():
+        added = yaml.safe_load(overlay.read_text())
+        settings |= added["model"]["init_args"]
+        assert added["data"]["init_args"]["protocol"] == protocol
+    else:
+        assert protocol == "rollout"
+    row = contenders()["bsdr-arbitrated"].settings
+    wanted = {name: value for name, value in (row | row["under"][protocol]).items() if name in model}
+    if overlay.exists():
+        assert added["trainer"]["max_epochs"] == row["under"][protocol]["max_epochs"]
+    for name, value in wanted.items():
+        assert settings.get(name, model[name].default) == value, name
 
 
 SECTIONS = {

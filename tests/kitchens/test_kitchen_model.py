@@ -40,7 +40,18 @@ def test_training_learns(people_2020: KitchenPeople, trained: KitchenModel) -> N
             assert new > old + 0.1
 
 
-@torch.no_grad()
+def test_training_in_mixed_precision_learns_about_the_same(people_2020: KitchenPeople, steps: Decisions) -> None:
+    exact, coarse = (
+        fit(made(people_2020), people_2020, max_epochs=2, precision=precision)
+        for precision in ("32-true", "bf16-mixed")
+    )
+    assert all(parameter.dtype == torch.float32 for parameter in coarse.parameters())
+    with torch.no_grad():
+        found, wanted = coarse.action_log_probs(steps), exact.action_log_probs(steps)
+    assert not torch.equal(found, wanted)
+    assert float((wanted.exp() * (wanted - found)).sum(1).mean()) < 0.01
+
+
 def test_predictions_turn_with_the_kitchen(people_2020: KitchenPeople, steps: Decisions) -> None:
     layout = people_2020.kitchens[steps.layout].layout
     model = untrained(layout, humans=len(people_2020.humans))
