@@ -135,8 +135,9 @@ def contenders(quick: bool = False) -> dict[str, Contender]:
         chosen = {protocol: {"max_epochs": 1 if quick else 40} | best[protocol] for protocol in protocols}
         add(name, found[like].settings | {"under": chosen}, protocols=protocols)
     # Who acts is hidden as often as in the training of planners, for people whom it never saw.
-    known = found["cloning-256-symmetric-id"].settings | {"under": {"human": {"max_epochs": 1 if quick else 40}}}
-    add("cloning-256-symmetric-online", known | {"forget": 0.5}, _train_online, protocols=("human",))
+    for name in ("cloning-256-symmetric", "cloning-tuned"):
+        known = found["cloning-256-symmetric-id"].settings | {"under": found[name].settings["under"], "forget": 0.5}
+        add(f"{name}-online", known, _train_online, protocols=("human",))
     epochs = {protocol: {"max_epochs": 1 if quick else 20} for protocol in PROTOCOLS}
     # The best trials of docs/results/tuning.md, which were made with symmetries.
     tuned: dict[Protocol, dict[str, float]]
@@ -152,7 +153,9 @@ def contenders(quick: bool = False) -> dict[str, Contender]:
         # Whoever trained has an omega already.
         add(f"ileed{memory}-online", ileed | {"under": epochs}, _train_online, protocols=("human",))
     # The best of all of its trials, which have wider networks under each protocol.
-    add("ileed-tuned", found["ileed-symmetric"].settings | {"hidden": [512, 512]})
+    wider = {"hidden": [512, 512]}
+    add("ileed-tuned", found["ileed-symmetric"].settings | wider)
+    add("ileed-tuned-online", found["ileed-symmetric-online"].settings | wider, _train_online, protocols=("human",))
     practice = {"iterations": 1, "games": 2} if quick else {"taught": TAUGHT}
     for tempered, fitted_on in ((False, "nothing"), (True, "train")):
         name = "self-play" + "-tempered" * tempered
