@@ -13,6 +13,7 @@ from bsdr_torch.baselines.bpd import BPD, Reminded
 from bsdr_torch.baselines.cloning import AdaptableCloning, Cloning
 from bsdr_torch.baselines.frequencies import KitchenFrequencies, uniform
 from bsdr_torch.baselines.ileed import ILEED, OnlineILEED
+from bsdr_torch.baselines.joint_optimum import BestPair
 from bsdr_torch.baselines.self_play import SelfPlay, Taught, teach
 from bsdr_torch.data.kitchen_people import KitchenPeople
 from bsdr_torch.data.splits import PROTOCOLS, Protocol
@@ -24,7 +25,7 @@ from bsdr_torch.kitchens.predicting import Precision, Predicts, fit_often
 from bsdr_torch.kitchens.replanning import plan_anew
 from bsdr_torch.kitchens.weighing import Weighed
 from bsdr_torch.rationality import MODELS
-from bsdr_torch.worlds.overcooked import NUM_ACTIONS
+from bsdr_torch.worlds.overcooked import NUM_ACTIONS, Limits, load_graph
 
 HISTORY, LONG_HISTORY = 8, 32
 DROPOUT = {64: 0.1, 256: 0.3}  # by width, of cloning; of 0.1, 0.3 and 0.5 the best on validation for the wide one
@@ -160,6 +161,10 @@ def contenders(quick: bool = False) -> dict[str, Contender]:
     for tempered, fitted_on in ((False, "nothing"), (True, "train")):
         name = "self-play" + "-tempered" * tempered
         found[name] = Contender(_self_play, {"tempered": tempered, **practice}, fitted_on=fitted_on)
+    enumerated = {"max_objects": 0, "timers": "cooking"} if quick else {"max_objects": 1, "timers": "exact"}
+    exact = {"kitchens": ["cramped_room"], "discount": 0.5 if quick else 0.97, "enumerated": enumerated}
+    known_kitchens: tuple[Protocol, ...] = ("rollout", "human")  # a temperature needs people there
+    found["self-play-exact"] = Contender(_best_pair, exact, seeded=False, protocols=known_kitchens)
     for way in ("sequence", "inference"):
         # They see no `history`, but all earlier steps of the rollout.
         bpd = {"kitchens": BPD_KITCHENS, "predict_by": way, **BPD_BUDGET, **practice}
@@ -215,6 +220,16 @@ def _count(data: KitchenPeople, seed: int, after_own_last: bool) -> Predicts:
 
 def _self_play(data: KitchenPeople, seed: int, **settings: Any) -> Predicts:
     return _at_temperature(teach(SelfPlay(data.specs, data.humans, data.named, **settings), seed), data)
+
+
+def _best_pair(
+    data: KitchenPeople, seed: int, kitchens: list[str], discount: float, enumerated: dict[str, Any]
+) -> Predicts:
+    limits = Limits(**enumerated)
+    graphs = {name: load_graph(data.kitchens[name].layout, limits) for name in kitchens if name in data.kitchens}
+    model = BestPair(graphs, discount)
+    model.fit_temperature(data)
+    return model
 
 
 def _bpd(data: KitchenPeople, seed: int, kitchens: list[str], **settings: Any) -> Predicts:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
@@ -112,16 +112,14 @@ class SelfTaught(KitchenPredictor):
     @torch.no_grad()
     def fit_temperature(self, data: KitchenPeople) -> None:
         """The T, of a grid, that predicts the training part best, all kitchens alike."""
-        training = {layout: steps for layout, steps in data.steps("train").items() if layout in self.layouts}
+        training = [
+            Decisions(layout, *(column.to(self.device) for column in steps[1:]))
+            for layout, steps in data.steps("train").items()
+            if layout in self.layouts
+        ]
         if not training:
             raise InputError(f"a temperature needs people in one of the kitchens {', '.join(self.layouts)}")
-        losses = torch.zeros(len(_TEMPERATURES), dtype=torch.float64)
-        for layout, steps in training.items():
-            rows = Decisions(layout, *(column.to(self.device) for column in steps[1:]))
-            found = self.as_it_plays(rows)
-            for number, temperature in enumerate(_TEMPERATURES.tolist()):
-                losses[number] += float(nll_loss((found / temperature).log_softmax(1), rows.actions))
-        self.temperature = _TEMPERATURES[losses.argmin()].to(self.device)
+        self.temperature = best_temperature(self.as_it_plays, training).to(self.device)
 
     def on_validation_epoch_start(self) -> None:
         """Fits the temperature to the players as they are now."""
@@ -309,6 +307,16 @@ class Agent(nn.Module):
         """What is still to be earned, `[...]`."""
         found: Tensor = self.critic(torch.cat([observations, clock[..., None]], -1))
         return found.squeeze(-1) * SOUP
+
+
+def best_temperature(logits: Callable[[Decisions], Tensor], training: Sequence[Decisions]) -> Tensor:
+    """The T, of a grid, with which P(a) ~ exp( logits / T ) predicts people best, all kitchens alike."""
+    losses = torch.zeros(len(_TEMPERATURES), dtype=torch.float64)
+    for steps in training:
+        found = logits(steps)
+        for number, temperature in enumerate(_TEMPERATURES.tolist()):
+            losses[number] += float(nll_loss((found / temperature).log_softmax(1), steps.actions))
+    return _TEMPERATURES[losses.argmin()]
 
 
 Taught = TypeVar("Taught", bound=SelfTaught)

@@ -4,7 +4,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from bsdr_torch.baselines.joint_optimum import best_own_values, best_rewards
+from bsdr_torch.baselines.joint_optimum import BestPair, best_own_values, best_rewards, best_values
+from bsdr_torch.baselines.self_play import best_temperature
+from bsdr_torch.data.decisions import Decisions
 from bsdr_torch.worlds.overcooked import (
     JOINT_ACTIONS,
     KitchenGraph,
@@ -72,3 +74,27 @@ def test_chance_is_averaged_over(tiny_kitchen: Layout, graph: KitchenGraph) -> N
     chancy = enumerate_kitchen(tiny_kitchen, Limits(0, "cooking"))
     assert chancy.next_state.shape[2] == 2
     torch.testing.assert_close(best_rewards(chancy, HORIZON) @ chancy.start, best_rewards(graph, HORIZON) @ graph.start)
+
+
+def test_the_best_pair_for_ever_earns_what_the_best_in_a_long_game_do(graph: KitchenGraph) -> None:
+    endless, long = best_values(graph, 0.9), best_rewards(graph, 200, discount=0.9)
+    torch.testing.assert_close(endless, long, rtol=0, atol=0.02)
+
+
+def test_people_who_err_by_a_known_temperature_are_predicted_by_it(graph: KitchenGraph) -> None:
+    pair = BestPair({"tiny": graph}, 0.9)
+    generator = torch.Generator().manual_seed(0)
+    number = torch.randint(graph.num_states, (4000,), generator=generator)
+    seats = torch.randint(2, (4000,), generator=generator)
+    zero = torch.zeros_like(seats)
+    steps = Decisions("tiny", graph.states[number], zero, seats, zero[:, None], zero, zero, zero, zero)
+    values = best_values(graph, 0.9)
+    worth = torch.stack([best_own_values(graph, values, seat, 0.9) for seat in (0, 1)])[seats, number]
+    actions = torch.multinomial((worth / 0.8).softmax(1), 1, generator=generator).squeeze(1)
+    assert float(best_temperature(pair.worth, [steps._replace(actions=actions)])) == pytest.approx(0.8, rel=0.15)
+    pair.temperature = torch.tensor(0.8)
+    torch.testing.assert_close(pair.action_log_probs(steps).exp(), (worth / 0.8).softmax(1))
+    elsewhere = steps.states.clone()
+    elsewhere[:, 0] = elsewhere[:, 2]  # both on one cell
+    log_probs = pair.action_log_probs(steps._replace(states=elsewhere))
+    torch.testing.assert_close(log_probs.exp(), torch.full_like(log_probs, 1 / 6))
