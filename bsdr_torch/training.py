@@ -17,7 +17,7 @@ from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 from lightning.pytorch.loggers import TensorBoardLogger
 from torch import Tensor
 
-from bsdr_torch.baselines.bpd import BPD
+from bsdr_torch.baselines.bpd import BPD, Reminded
 from bsdr_torch.baselines.cloning import Cloning
 from bsdr_torch.baselines.frequencies import ActionFrequencies, uniform
 from bsdr_torch.baselines.ileed import ILEED
@@ -119,8 +119,9 @@ class TrainingCLI(LightningCLI):
             if isinstance(callback, Baselines):
                 scores |= {name: found["test"] for name, found in callback.scores.items()}
         options = {name: value for name, value in model.hparams.items() if name not in _FROM_DATA}
+        asked = Reminded(model, self.datamodule) if isinstance(model, BPD) else model  # as the table does
         own = scores[str(options.get("rationality", type(model).__name__))] = mean_scores(
-            model, self.datamodule, "test"
+            asked, self.datamodule, "test"
         )
         if isinstance(self.trainer.logger, TensorBoardLogger):
             chosen = self.config[self.config.subcommand]

@@ -207,7 +207,7 @@ class PredictorInKitchens(Predictor):
         numbers = {human: self._numbers.get(human, POPULATION) for human in people}
         table = DecisionTable.of(games, numbers, self.history)
         human = torch.tensor(games.is_human)[games.game].view(-1).nonzero()[:, 0]
-        for rows in torch.split(human, ROWS_AT_ONCE):
+        for rows in _whole_games(human, games.game[human >> 1]):
             steps = table.gather(rows)
             yield _table(games, rows, steps, self.predict_decisions(steps))
 
@@ -374,6 +374,17 @@ def _actions(actions: Sequence[Action] | Tensor, largest: int = UNRECORDED - 1) 
 
 def _some(steps: Decisions, rows: slice | Tensor) -> Decisions:
     return Decisions(steps.layout, *(column[rows] for column in steps[1:]))
+
+
+def _whole_games(rows: Tensor, game: Tensor) -> Iterator[Tensor]:
+    """Rows, game after game, so many at a time that no game is cut in two: some models remember how it began."""
+    sizes = torch.unique_consecutive(game, return_counts=True)[1].tolist()
+    together = [0]
+    for size in sizes:
+        if together[-1] and together[-1] + size > ROWS_AT_ONCE:
+            together.append(0)
+        together[-1] += size
+    yield from torch.split(rows, together)
 
 
 def _chunks(N: int) -> list[slice]:

@@ -31,14 +31,14 @@ def entropy(policies: Tensor) -> Tensor:
     return torch.special.entr(policies).sum(2)
 
 
-def trained(inverse_beta: float, iterations: int) -> PolicyDistribution:
+def trained(inverse_beta: float, iterations: int, window: int = RING.horizon) -> PolicyDistribution:
     """The distribution of the ring."""
     torch.manual_seed(0)
     generator = torch.Generator().manual_seed(0)
     boltzmann = Boltzmann(inverse_beta, concentration=0.2, slot_size=4, heads=2, hidden=32, memory=32)
     found, revelation = PolicyDistribution(S, 2, boltzmann), Revelation(S, 2, boltzmann)
     practice = Practice(
-        steps=RING.horizon, window=RING.horizon, batch_size=1600, learning_rate=3e-3, discount=1.0, entropy=0.0
+        steps=RING.horizon, window=window, batch_size=1600, learning_rate=3e-3, discount=1.0, entropy=0.0
     )
     optimizers = [torch.optim.Adam(module.parameters()) for module in (found, revelation)]
     games, people = RingGames(RING, GAMES), found.draw(GAMES, generator)
@@ -63,9 +63,16 @@ def watched(varied: PolicyDistribution) -> Fragment:
     return play(RingGames(RING, GAMES), varied, RING.horizon, generator, varied.draw(GAMES, generator))
 
 
-def test_the_distribution_on_the_ring_is_the_exact_one() -> None:
-    exact = boltzmann_policies(RING, 0.1, 0.2, 200, torch.Generator().manual_seed(0), sweeps=4)
-    ours = policies(trained(0.1, 90), 1000)
+@pytest.fixture(scope="module")
+def exact() -> Tensor:
+    """Draws from the exact distribution at 1/beta = 0.1."""
+    return boltzmann_policies(RING, 0.1, 0.2, 200, torch.Generator().manual_seed(0), sweeps=4)
+
+
+# Each window reveals a policy anew: ten in a game weigh a KL ten times, of which a tenth counts here.
+@pytest.mark.parametrize(("window", "inverse_beta"), [(RING.horizon, 0.1), (RING.horizon // 10, 0.01)])
+def test_the_distribution_on_the_ring_is_the_exact_one(window: int, inverse_beta: float, exact: Tensor) -> None:
+    ours = policies(trained(inverse_beta, 90, window), 1000)
     returns = [float(RING.returns(found).mean()) for found in (ours, exact)]
     entropies = [float(entropy(found).mean()) for found in (ours, exact)]
     assert returns[0] == pytest.approx(returns[1], abs=0.1)  # 12 at most, 0.6 for the Dirichlet alone

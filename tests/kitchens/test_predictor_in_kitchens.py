@@ -279,6 +279,21 @@ def test_the_script_refuses_games_in_kitchens_the_model_does_not_know(
     assert not (tmp_path / "out.csv").exists()
 
 
+def test_no_game_is_cut_in_two(
+    predictor: PredictorInKitchens, prepared_2020: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = pa.concat_tables(predictor.predict_file(prepared_2020).tables)
+    monkeypatch.setattr("bsdr_torch.kitchens.predictor_in_kitchens.ROWS_AT_ONCE", 370)
+    parts = list(predictor.predict_file(prepared_2020).tables)
+    games = [set(part["game"].to_pylist()) for part in parts]
+    assert len(parts) > len(set(whole["layout"].to_pylist()))
+    assert sum(map(len, games)) == len(set.union(*games))
+    assert max(map(len, games)) > 1
+    table = pa.concat_tables(parts)
+    assert table.column("time").equals(whole.column("time"))
+    assert table["p_stay"].to_pylist() == pytest.approx(whole["p_stay"].to_pylist(), abs=1e-5)
+
+
 @pytest.fixture
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     """Plans are made in no time, and are not good."""
