@@ -39,10 +39,11 @@ class Predictor(ABC):
     """
 
     @classmethod
-    def from_checkpoint(cls, path: str | Path) -> Self:
+    def from_checkpoint(cls, path: str | Path, device: torch.device | str = "cpu") -> Self:
         """The predictor for the model in a checkpoint: `PredictorInGridWorlds` or `PredictorInKitchens`.
 
-        Needs nothing but the file, and runs no code from it.
+        Needs nothing but the file, and runs no code from it. The model of kitchens works on the `device`; what goes in
+        and comes out is on the CPU.
         """
         # Here, because it builds on this class.
         from bsdr_torch.kitchens.predicting import KitchenPredictor
@@ -53,7 +54,7 @@ class Predictor(ABC):
         if isinstance(model, HumanModel):
             predictor = PredictorInGridWorlds(model)
         elif isinstance(model, KitchenPredictor):
-            predictor = PredictorInKitchens(model)
+            predictor = PredictorInKitchens(model.to(device))
         if not isinstance(predictor, cls):
             raise InputError(f"{path}: a checkpoint for {type(predictor).__name__}, not for {cls.__name__}")
         return predictor

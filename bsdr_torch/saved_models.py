@@ -65,5 +65,6 @@ def read_model(path: str | Path) -> SavedModel:
     try:
         model: SavedModel = kind.load_from_checkpoint(path, map_location="cpu", weights_only=True)
     except (KeyError, TypeError, RuntimeError) as error:
-        raise InputError(f"{path}: the checkpoint does not fit its own settings: {error}") from None
+        reason = " ".join(str(error).split())
+        raise InputError(f"{path}: the checkpoint does not fit its own settings: {reason:.300}") from None
     return model.eval()

@@ -112,11 +112,7 @@ class SelfTaught(KitchenPredictor):
     @torch.no_grad()
     def fit_temperature(self, data: KitchenPeople) -> None:
         """The T, of a grid, that predicts the training part best, all kitchens alike."""
-        training = [
-            Decisions(layout, *(column.to(self.device) for column in steps[1:]))
-            for layout, steps in data.steps("train").items()
-            if layout in self.layouts
-        ]
+        training = [steps.to(self.device) for layout, steps in data.steps("train").items() if layout in self.layouts]
         if not training:
             raise InputError(f"a temperature needs people in one of the kitchens {', '.join(self.layouts)}")
         self.temperature = best_temperature(self.as_it_plays, training).to(self.device)

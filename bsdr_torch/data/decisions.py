@@ -48,6 +48,10 @@ class Decisions(NamedTuple):
         """Some of the decisions."""
         return Decisions(self.layout, *(column[rows] for column in self[1:]))
 
+    def to(self, device: torch.device | str) -> Decisions:
+        """The same decisions on a device."""
+        return Decisions(self.layout, *(column.to(device) for column in self[1:]))
+
     def chunks(self, rows: int) -> Iterator[Decisions]:
         """All decisions, so many at a time."""
         for first in range(0, len(self.actions), rows):

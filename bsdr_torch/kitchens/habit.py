@@ -1,4 +1,7 @@
-"""What people do out of habit: networks that see who acts and their own recent actions, never the kitchen."""
+"""What people do out of habit: networks that see who acts, their own recent actions, and which kitchen it is by name.
+
+Of what is in the kitchen they see nothing; by its name, which new kitchens have not, people may be busier in one.
+"""
 
 from __future__ import annotations
 

@@ -145,8 +145,8 @@ class PlannerMonitor(lightning.Callback):
             focus.append(pl_module.rule.log_focus(features))
             games = data.kitchens[name]
             first = games.states[games.first].to(pl_module.device)
-            begins = [view(layout, first, seat).features for seat in (0, 1)]
-            log_z = pl_module.values(torch.cat(begins), everybody)
+            begins = torch.cat([ego_first(first, seat) for seat in (0, 1)])
+            log_z = pl_module.engine(layout, begins, view(layout, begins, 0).features, everybody)
             pl_module.log(f"log_z/{name}", log_z.mean(), batch_size=1)
         betas = torch.cat(beta)  # [N, people]
         logs = betas.log()
@@ -265,7 +265,7 @@ def _some(steps: Decisions, many: int | None, device: torch.device) -> Decisions
     rows = torch.arange(len(steps.actions))
     if many is not None and many < len(rows):
         rows = torch.linspace(0, len(rows) - 1, many).long()
-    return Decisions(steps.layout, *(column[rows].to(device) for column in steps[1:]))
+    return steps.some(rows).to(device)
 
 
 @contextmanager

@@ -84,7 +84,7 @@ def reward_figure(model: KitchenModel, layout: Layout, situations: Tensor) -> Fi
         found = scenes(layout, situations, thing)
         features = view(layout, found.states, 0).features
         rows["reward r"].append(found.mean(model.reward(features, nobody)[:, 0]).cpu())
-        rows["value V"].append(found.mean(model.values(features, nobody)[:, 0]).cpu())
+        rows["value V"].append(found.mean(model.engine(layout, found.states, features, nobody)[:, 0]).cpu())
         if model.rule.phi_focus is not None:
             rows["focus log λ"].append(found.mean(model.rule.log_focus(features)).cpu())
     figure = _panels(layout, len(rows), len(hands(layout)))

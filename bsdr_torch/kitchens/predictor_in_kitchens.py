@@ -142,7 +142,7 @@ class PredictorInKitchens(Predictor):
         self._planner("weighed against habit")
         steps = self._seen(layout, states, actions, seats, human, history)
         habit, model = self._habit(steps), self._plain(steps).probabilities.log()
-        seen = torch.zeros((HANDS, len(WEIGHTS), 2), dtype=torch.float64)
+        seen = torch.zeros((HANDS, len(WEIGHTS), 2), dtype=torch.float64, device=self.model.device)
         seen.index_add_(0, hands_of(steps), evidence_of_weights(habit, model, steps.actions).double())
         key = (layout, int(steps.humans[0]))
         weighed = copy.copy(self)
@@ -214,15 +214,16 @@ class PredictorInKitchens(Predictor):
     @torch.no_grad()
     def predict_decisions(self, steps: Decisions) -> Prediction:
         """Predictions for decisions as the DataModule has them, however many; their people are numbers of the model."""
-        parts = [self._predict_some(_some(steps, rows)) for rows in _chunks(len(steps.seats))]
-        return parts[0] if len(parts) == 1 else _joined(parts)
+        parts = [self._predict_some(steps.some(rows).to(self.model.device)) for rows in _chunks(len(steps.seats))]
+        found = parts[0] if len(parts) == 1 else _joined(parts)
+        return Prediction._make(None if part is None else part.cpu() for part in found)
 
     def _predict_some(self, steps: Decisions) -> Prediction:
         found = self._plain(steps)
         for (layout, human), seen in self._weighed.items():
             rows = (steps.humans == human).nonzero()[:, 0]
             if layout == steps.layout and len(rows):
-                theirs = _some(steps, rows)
+                theirs = steps.some(rows)
                 model = found.probabilities[rows].log()
                 log_probs = weighed_log_probs(self._habit(theirs), model, seen[hands_of(theirs)])
                 found.probabilities[rows] = log_probs.exp()
@@ -247,7 +248,7 @@ class PredictorInKitchens(Predictor):
         found = self._newcomer.predict_step(steps._replace(humans=torch.full_like(steps.humans, POPULATION)))
         if bool(new.all()):
             return found
-        others = self.model.predict_step(_some(steps, ~new))
+        others = self.model.predict_step(steps.some(~new))
         for mine, theirs in zip(found, others, strict=True):
             if mine is not None and theirs is not None:
                 mine[~new] = theirs
@@ -273,7 +274,7 @@ class PredictorInKitchens(Predictor):
             past = before.unfold(0, self.history, 1)[: len(taken)].flip(1) if self.history else steps.history
         else:
             past = self._history(history, len(taken))
-        return steps._replace(actions=taken, history=past)
+        return steps._replace(actions=taken, history=past).to(self.model.device)
 
     def _decisions(
         self,
@@ -370,10 +371,6 @@ def _actions(actions: Sequence[Action] | Tensor, largest: int = UNRECORDED - 1) 
         wrong = found[(found < 0) | (found > largest)][0]
         raise InputError(f"{int(wrong)} is not an action: choose 0 to {len(ACTIONS) - 1} or {', '.join(ACTIONS)}")
     return found
-
-
-def _some(steps: Decisions, rows: slice | Tensor) -> Decisions:
-    return Decisions(steps.layout, *(column[rows] for column in steps[1:]))
 
 
 def _whole_games(rows: Tensor, game: Tensor) -> Iterator[Tensor]:

@@ -258,7 +258,7 @@ def plan_anew(
     known = data.steps("train")
     tested = data.kitchens_of("test")
     situations = {
-        name: Situations(known[name].states, known[name].seats)
+        name: Situations(known[name].states.to(model.device), known[name].seats.to(model.device))
         if name in known
         else imagine(model, name, steps=imagined, seed=seed)
         for name in tested

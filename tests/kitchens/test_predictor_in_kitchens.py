@@ -6,7 +6,6 @@ import runpy
 import subprocess
 import sys
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -297,10 +296,9 @@ def test_no_game_is_cut_in_two(
 @pytest.fixture
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     """Plans are made in no time, and are not good."""
-    made = partial(plan_in, steps=2, imagined=3)
 
-    def plan(model: KitchenModel, layout: Layout, max_objects: int | None, wanted: float, seed: int) -> KitchenModel:
-        return made(model, layout, max_objects, wanted=math.inf, seed=seed)
+    def plan(model: KitchenModel, layout: Layout, *exactly: int | None, wanted: float, seed: int) -> KitchenModel:
+        return plan_in(model, layout, *exactly, steps=2, imagined=3, wanted=math.inf, seed=seed)
 
     monkeypatch.setattr("bsdr_torch.kitchens.predictor_in_kitchens.plan_in", plan)
 
