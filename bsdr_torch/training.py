@@ -41,9 +41,9 @@ _FROM_DATA = ("worlds", "humans", "named")
 
 _DESCRIPTION = """Train a model of people on rollouts: `fit --config scripts/configs/kitchens.yaml` (recorded people in
 Overcooked kitchens) or gridworld.yaml (simulated people). Further words change the job: `--model.rationality br`
-(br_per_human, irleed, bsdr), `--data.protocol human` (rollout, human, or layout with `--data.held_out NAME`),
-`--data.layouts [NAME]`, `--ckpt_path last.ckpt` to go on. Other models in kitchens: ileed.yaml, self_play.yaml and
-bpd.yaml, which says how much play is how many minutes."""
+(br_per_human, irleed, bsdr), a second `--config` scripts/configs/protocol_human.yaml or protocol_layout.yaml to test on
+people or in a kitchen never seen, `--data.layouts [NAME]`, `--ckpt_path last.ckpt` to go on. Other models in kitchens:
+ileed.yaml, self_play.yaml and bpd.yaml, which says how much play is how many minutes."""
 
 
 class TrainingCLI(LightningCLI):

@@ -40,9 +40,10 @@ class PredictorInKitchens(Predictor):
 
     Example::
 
-        predictor = Predictor.from_checkpoint("last.ckpt")
+        predictor = Predictor.from_checkpoint("best.ckpt")
         predictor.predict("cramped_room", state, seats=0, humans="17/1", history=["stay", "east"]).probabilities
         predictor.adapt("cramped_room", states[:400], actions[:400], seats=0).predict("cramped_room", state, seats=0)
+        predictor.plan("my_kitchen.yaml").predict("my_kitchen", state, seats=0)
     """
 
     def __init__(self, model: KitchenPredictor) -> None:

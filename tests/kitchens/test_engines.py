@@ -10,7 +10,7 @@ from bsdr_torch.kitchens.engines import Enumerated, Exact, Lookahead, Neural
 from bsdr_torch.kitchens.kitchen_model import KitchenModel
 from bsdr_torch.kitchens.outlook import Outlook, outlook
 from bsdr_torch.kitchens.planning import action_values, backup
-from bsdr_torch.kitchens.replanning import Situations, replan
+from bsdr_torch.kitchens.replanning import Situations, imagine, replan
 from bsdr_torch.rationality import POPULATION, RationalityKind
 from bsdr_torch.worlds.overcooked import STAY, KitchenGraph, Layout
 from tests.kitchens.conftest import untrained
@@ -113,12 +113,14 @@ def test_a_network_plans_as_the_exact_table_does_and_looking_ahead_comes_closer(
     model = untrained(closet, hesitation=False, focus=False, arbitration=False)
     with torch.no_grad():
         model.rationality.raw_theta_R *= 4
-    everywhere = Situations(closet_graph.states, torch.zeros(closet_graph.num_states, dtype=torch.int64))
-    planned = replan(model, {"closet": everywhere}, steps=400, batch_size=256, beyond=1)
-    ahead = somewhere(closet, closet_graph)
+    states, S = closet_graph.states, closet_graph.num_states
+    everywhere = Situations(states.repeat(2, 1), torch.arange(2).repeat_interleave(S))
+    planned = replan(model, {"closet": everywhere}, steps=400, batch_size=256, most=2 * S, beyond=1)
+    visited = imagine(planned, "closet", games=8, steps=60)
+    ahead = outlook(closet, visited.states, visited.seats)
     seen = closet, ahead.states, ahead.features, EVERYBODY
     with torch.no_grad():
-        engines = [Exact(model, {"closet": closet_graph}, Neural(model)), Neural(planned)]
+        engines = [Exact(model, {"closet": closet_graph}, nobody_asks), Neural(planned)]
         engines.append(Lookahead(planned, 1, Neural(planned)))
         exact, neural, further = (policy(model, ahead, engine(*seen)) for engine in engines)
         thoughtless = policy(model, ahead, torch.zeros(len(ahead.states), len(EVERYBODY)))
