@@ -80,6 +80,7 @@ class SelfTaught(KitchenPredictor):
         self.taught, self.tempered, self.seed = taught, tempered, 0
         self.register_buffer("temperature", torch.ones(()))
         self.temperature: Tensor
+        self._resumed = False
         self._games: dict[str, KitchenGames] = {}
         self._generators: dict[str, torch.Generator] = {}
 
@@ -193,10 +194,15 @@ class SelfTaught(KitchenPredictor):
         if stage == "fit" and not any(int(count) for count in self.practised.values()):
             self.begin(torch.initial_seed())
 
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Whoever goes on from here plays other games than without the interruption."""
+        super().on_load_checkpoint(checkpoint)
+        self._resumed = True
+
     def on_train_end(self) -> None:
-        """Keeps the players who are done."""
+        """Keeps the players who are done, if nothing but the settings and the seed made them."""
         for layout in self.layouts:
-            if self.done(layout):
+            if self.done(layout) and not self._resumed:
                 self.keep(layout)
 
     def keep(self, layout: str) -> None:

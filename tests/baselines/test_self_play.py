@@ -119,3 +119,16 @@ def test_a_checkpoint_predicts_as_the_model_did(prepared_2020: Path, tmp_path: P
     predictor = Predictor.from_checkpoint(tmp_path / "last.ckpt")
     found = predictor.predict("cramped_room", steps.states[:3], seats=0)  # type: ignore[attr-defined]
     torch.testing.assert_close(found.probabilities.sum(1), torch.ones(3))
+
+
+def test_players_whose_practice_was_interrupted_are_not_kept_for_others(prepared_2020: Path, tmp_path: Path) -> None:
+    data = KitchenPeople(str(prepared_2020), layouts=["cramped_room"], batch_size=32)
+    quiet = {"logger": False, "enable_progress_bar": False, "num_sanity_val_steps": 0, "enable_checkpointing": False}
+    first = lightning.Trainer(max_epochs=1, limit_train_batches=1, **quiet)  # type: ignore[arg-type]
+    first.fit(small(data, taught=str(tmp_path / "taught")), datamodule=data)
+    first.save_checkpoint(tmp_path / "last.ckpt")
+    resumed = small(data, taught=str(tmp_path / "taught"))
+    second = lightning.Trainer(max_epochs=5, **quiet)  # type: ignore[arg-type]
+    second.fit(resumed, datamodule=data, ckpt_path=tmp_path / "last.ckpt", weights_only=True)
+    assert resumed.done("cramped_room")
+    assert not list(tmp_path.glob("taught/*.pt"))
