@@ -183,7 +183,8 @@ def contenders(quick: bool = False) -> dict[str, Contender]:
     wide = {"layout": under["layout"] | {"hidden": [512, 256]}}
     add("bsdr-tuned", found["bsdr"].settings | {"under": wide}, replan=anew, protocols=("layout",), version=4)
     # What people do where habit and plans disagree is learned, too; all else is as it is.
-    add("bsdr-arbitrated", found["bsdr"].settings | {"arbitration": True}, replan=anew, version=4)
+    for of in ("br", "bsdr"):
+        add(f"{of}-arbitrated", found[of].settings | {"arbitration": True}, replan=anew, version=4)
     for of in ("bsdr", "bsdr-arbitrated"):
         knows = (of, _get_to_know)
         add(f"{of}-online", found[of].settings, _train_online, protocols=("human",), made_of=knows, version=4)
