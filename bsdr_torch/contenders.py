@@ -124,7 +124,7 @@ def contenders(quick: bool = False) -> dict[str, Contender]:
         add_cloning("cloning-256-symmetric", identity, layout=identity, history=LONG_HISTORY, symmetric=True, **network)
     # The best of all trials of docs/results/tuning.md, under each protocol.
     best: dict[Protocol, dict[str, Any]] = {
-        "rollout": {"hidden": [512, 512], "learning_rate": 1e-3},
+        "rollout": {"hidden": [512, 512], "learning_rate": 1e-3, "max_epochs": 80},
         "human": {"hidden": [512, 512]},
         "layout": {"hidden": [256, 256, 256], "weight_decay": 1.0},
     }
@@ -133,7 +133,8 @@ def contenders(quick: bool = False) -> dict[str, Contender]:
         "cloning-tuned-id": ("cloning-256-symmetric-id", ("rollout", "layout")),
     }
     for name, (like, protocols) in alike.items():
-        chosen = {protocol: {"max_epochs": 1 if quick else 40} | best[protocol] for protocol in protocols}
+        hurry = {"max_epochs": 1} if quick else {}
+        chosen = {protocol: {"max_epochs": 40} | best[protocol] | hurry for protocol in protocols}
         add(name, found[like].settings | {"under": chosen}, protocols=protocols)
     # Who acts is hidden as often as in the training of planners, for people whom it never saw.
     for name in ("cloning-256-symmetric", "cloning-tuned"):
