@@ -39,6 +39,7 @@ _SUMMARY = {
     "`irleed`": ("irleed",),
     "`bsdr` whose plans count alike in all states": ("bsdr-unfocused",),
     "`bsdr`": ("bsdr",),
+    "`br` with arbitration": ("br-arbitrated",),
     "`bsdr` with arbitration": ("bsdr-arbitrated",),
     "`bsdr`, watching": ("bsdr-online", "bsdr-weighed"),
     "`bsdr` with arbitration, watching": ("bsdr-arbitrated-online", "bsdr-arbitrated-weighed"),
