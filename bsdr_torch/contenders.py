@@ -154,7 +154,7 @@ def contenders(quick: bool = False) -> dict[str, Contender]:
         add(f"ileed{memory}", ileed | {"under": epochs | tuned if memory == "-symmetric" else epochs})
         # Whoever trained has an omega already.
         add(f"ileed{memory}-online", ileed | {"under": epochs}, _train_online, protocols=("human",))
-    # The best of all of its trials, which have wider networks under each protocol.
+    # The best of its trials when it was fitted, which had wider networks under each protocol.
     wider = {"hidden": [512, 512]}
     add("ileed-tuned", found["ileed-symmetric"].settings | wider)
     add("ileed-tuned-online", found["ileed-symmetric-online"].settings | wider, _train_online, protocols=("human",))

@@ -46,6 +46,14 @@ people or in a kitchen never seen, `--data.layouts [NAME]`, `--ckpt_path last.ck
 ileed.yaml, self_play.yaml and bpd.yaml, which says how much play is how many minutes."""
 
 
+class ResumableCheckpoint(ModelCheckpoint):
+    """Knows, where a run goes on in a folder of its own, what was best before: nothing worse takes its place."""
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """All that was known, whatever the folder; what lies in another one is not removed."""
+        super().load_state_dict(state_dict | {"dirpath": self.dirpath})
+
+
 class TrainingCLI(LightningCLI):
     """`fit`, `validate` and `test` of a model by name, which learns of worlds and people from the data."""
 

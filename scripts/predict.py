@@ -31,8 +31,8 @@ def main() -> None:
     parser.add_argument(
         "--anew",
         action="store_true",
-        help="in kitchens: throw learned values away and plan again from what people want, about a minute for each "
-        "kitchen, which may be one that the model was not trained in",
+        help="in kitchens: throw learned values away and plan again from what people want, about a minute or some for "
+        "each kitchen, which may be one that the model was not trained in",
     )
     options = parser.parse_args()
     found = Predictor.from_checkpoint(options.checkpoint).predict_file(options.games, options.anew)

@@ -12,10 +12,10 @@ import lightning
 import pytest
 import torch
 import yaml
-from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.demos.boring_classes import BoringModel
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from bsdr_torch.training import ResumableCheckpoint
 from tests.test_scripts import ROOT
 
 EPOCHS, KILLED_IN = 3, 2
@@ -77,29 +77,33 @@ class Worsening(BoringModel):
 
 
 @pytest.mark.parametrize("name", ["kitchens", "gridworld", "ileed", "self_play", "bpd", "cramped_room_exact"])
-def test_best_and_last_are_what_they_say(name: str, tmp_path: Path) -> None:
+def test_best_and_last_are_what_they_say_also_when_a_run_goes_on(name: str, tmp_path: Path) -> None:
     settings = yaml.safe_load((ROOT / f"scripts/configs/{name}.yaml").read_text())["trainer"]
-    callbacks = [
-        ModelCheckpoint(tmp_path, **callback["init_args"])
-        for callback in settings["callbacks"]
-        if callback["class_path"].endswith("ModelCheckpoint")
-    ]
+    chosen = [each["init_args"] for each in settings["callbacks"] if each["class_path"].endswith("Checkpoint")]
     every = settings.get("check_val_every_n_epoch", 1)
-    trainer = lightning.Trainer(
-        max_epochs=3 * every,
-        check_val_every_n_epoch=every,
-        callbacks=callbacks,
-        limit_train_batches=1,
-        limit_val_batches=1,
-        logger=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        accelerator="cpu",
-    )
-    trainer.fit(Worsening())
-    epochs = {path.stem: torch.load(path, weights_only=True)["epoch"] for path in tmp_path.glob("*.ckpt")}
+
+    def run(folder: Path, epochs: int, start: Path | None = None) -> dict[str, int]:
+        trainer = lightning.Trainer(
+            max_epochs=epochs * every,
+            check_val_every_n_epoch=every,
+            callbacks=[ResumableCheckpoint(folder, **options) for options in chosen],
+            limit_train_batches=1,
+            limit_val_batches=1,
+            logger=False,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+            accelerator="cpu",
+        )
+        trainer.fit(Worsening(), ckpt_path=start, weights_only=start and True)
+        known = [Path(callback.best_model_path) for callback in trainer.checkpoint_callbacks]  # type: ignore[attr-defined]
+        assert known == ([first / "best.ckpt"] if best else []) + [folder / "last.ckpt"]
+        return {path.stem: torch.load(path, weights_only=True)["epoch"] for path in folder.glob("*.ckpt")}
+
     best = {} if name in ("self_play", "bpd") else {"best": every - 1}  # those learn by playing, not from people
-    assert epochs == {"last": 3 * every - 1, **best}
+    first = tmp_path / "first"
+    assert run(first, 3) == {"last": 3 * every - 1, **best}
+    assert run(tmp_path / "second", 5, first / "last.ckpt") == {"last": 5 * every - 1}
+    assert {path.stem for path in first.glob("*.ckpt")} == {"last", *best}
 
 
 def ends_with_everything(folder: Path, output: str) -> None:

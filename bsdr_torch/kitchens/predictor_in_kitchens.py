@@ -161,7 +161,8 @@ class PredictorInKitchens(Predictor):
         """A predictor for one kitchen, where nobody need have been watched: plans are made anew from what people want.
 
         Habits, rationality and the cost stay as they were learned; the values are planned from them and the rules, by a
-        network in about a minute, or exactly where the states of the kitchen are few enough to be enumerated.
+        network in about a minute (some, where they do not hold well at first), or exactly where the states of the
+        kitchen are few enough to be enumerated.
 
         Args:
             layout: a kitchen of the model or any other: a name that `load_layout` knows, a path to a .yaml file, or a
@@ -171,9 +172,7 @@ class PredictorInKitchens(Predictor):
             wanted: by how many nats the network's plans may miss the Bellman equation.
             seed: of planning.
         """
-        model = self._planner("asked to plan")
-        if self._newcomer is not None:
-            raise InputError("this predictor was adapted to how somebody plans elsewhere: plan first, and adapt then")
+        model = self._planning()
         kitchen = layout if isinstance(layout, Layout) else model.layouts.get(str(layout)) or load_layout(layout)
         self._same(kitchen)
         return PredictorInKitchens(plan_in(model, kitchen, max_objects, lookahead, wanted=wanted, seed=seed))
@@ -183,12 +182,13 @@ class PredictorInKitchens(Predictor):
         kitchens = self._read(Path(path))
         unknown = [name for name in kitchens if name not in self.model.layouts]
         if unknown and not anew:
+            hint = ": plan anew to have others, too" if isinstance(self.model, KitchenModel) else ""
             known = ", ".join(self.model.layouts)
-            raise InputError(f"{path}: {unknown[0]}: not a kitchen of this model, which has {known}: plan --anew there")
+            raise InputError(f"{path}: {unknown[0]}: not a kitchen of this model, which has {known}{hint}")
         for games in kitchens.values():
             self._same(games.layout, f"{path}: ")
         if anew:
-            self._planner("asked to plan")
+            self._planning()
 
         def tables() -> Iterator[pa.Table]:
             for games in kitchens.values():
@@ -196,6 +196,13 @@ class PredictorInKitchens(Predictor):
                 yield from there.tables(games)
 
         return PredictedFile(sum(games.num_decisions for games in kitchens.values()), tables())
+
+    def _planning(self) -> KitchenModel:
+        """The model, if it plans and nothing was learned by its plans that new ones would lose."""
+        model = self._planner("asked to plan")
+        if self._newcomer is not None or self._weighed:
+            raise InputError("this predictor knows somebody by its old plans: plan first, then adapt or weigh")
+        return model
 
     def _same(self, layout: Layout, source: str = "") -> None:
         """Refuses another kitchen by the name of one that the model knows."""

@@ -52,6 +52,7 @@ def test_training_in_mixed_precision_learns_about_the_same(people_2020: KitchenP
     assert float((wanted.exp() * (wanted - found)).sum(1).mean()) < 0.01
 
 
+@torch.no_grad()
 def test_predictions_turn_with_the_kitchen(people_2020: KitchenPeople, steps: Decisions) -> None:
     layout = people_2020.kitchens[steps.layout].layout
     model = untrained(layout, humans=len(people_2020.humans))

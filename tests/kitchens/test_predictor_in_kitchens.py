@@ -324,7 +324,7 @@ def test_plans_are_made_in_a_kitchen_that_is_new_to_the_model(
 
 @pytest.mark.usefixtures("hasty")
 def test_what_cannot_be_planned_is_refused(
-    predictor: PredictorInKitchens, trained_planner: Trained, trained_cloning: Trained
+    predictor: PredictorInKitchens, trained_planner: Trained, trained_cloning: Trained, tmp_path: Path
 ) -> None:
     with pytest.raises(InputError, match="no kitchen is called 'larder'"):
         predictor.plan("larder")
@@ -335,8 +335,13 @@ def test_what_cannot_be_planned_is_refused(
         PredictorInKitchens(trained_cloning.model).plan(KITCHEN)
     steps = some_steps(trained_planner)
     adapted = predictor.adapt(KITCHEN, steps.states, steps.actions, seats=steps.seats)
-    with pytest.raises(InputError, match="plan first, and adapt then"):
-        adapted.plan(KITCHEN)
+    weighed = predictor.weigh(KITCHEN, steps.states, steps.actions, seats=steps.seats)
+    for knows_somebody in (adapted, weighed):
+        with pytest.raises(InputError, match="plan first, then adapt or weigh"):
+            knows_somebody.plan(KITCHEN)
+    games = write_csv(rows_of(play("coordination_ring", 1, steps=20)[0], 1, ("anna", "bert")), tmp_path / "games.csv")
+    with pytest.raises(InputError, match="plan first, then adapt or weigh"):
+        adapted.predict_file(games, anew=True)
 
 
 @pytest.mark.usefixtures("hasty")
