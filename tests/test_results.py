@@ -35,7 +35,8 @@ COMPARISONS = (
     ("layout", "bsdr-arbitrated-weighed", "cloning-tuned-weighed", "BSDR is ahead by -0.017 ± 0.002"),
     ("layout", "bsdr-arbitrated-weighed, re-planned", "cloning-tuned-weighed", "re-planned by -0.014 ± 0.002"),
     ("rollout", "bsdr-arbitrated", "br-arbitrated", "both have arbitration, by -0.005 ± 0.001"),
-    ("human", "bsdr-arbitrated", "br-arbitrated", ", -0.003 ± 0.001"),
+    ("human", "bsdr-arbitrated", "br-arbitrated", ", -0.004 ± 0.001"),
+    ("layout", "bsdr-arbitrated", "br-arbitrated", "and -0.005 ± 0.001"),
 )
 
 
